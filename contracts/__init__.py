@@ -1,0 +1,1 @@
+"""Contract library shipped with inferproof."""

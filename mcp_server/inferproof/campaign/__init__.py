@@ -1,0 +1,1 @@
+"""Read, seal and track a campaign."""

@@ -1,0 +1,1 @@
+"""Values, errors and digests: what every other part names things with."""

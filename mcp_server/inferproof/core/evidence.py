@@ -1,0 +1,202 @@
+"""Evidence: what a job measured, as values that a gate can judge again at any time.
+
+Numbers carry their unit in the name. `None` means not measured, which never passes.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field
+
+from inferproof.core.values import Digest, JobStatus, Purpose, Reason, Value
+
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class Diagnostic(Value):
+    """One compiler message."""
+
+    file: str
+    line: int | None
+    severity: Literal["error", "warning", "note"]
+    message: str
+
+
+class KernelResources(Value):
+    """What ptxas reports for one CUDA kernel on one architecture."""
+
+    arch: str
+    kernel: str
+    registers: int | None
+    spill_store_bytes: int | None
+    spill_load_bytes: int | None
+    shared_bytes: int | None
+
+
+class BuildFacts(Value):
+    """How a build went. `artefacts` maps file name to digest in the object store."""
+
+    language: Literal["cpp", "cuda", "python"]
+    ok: bool
+    code: Reason
+    compiler: str
+    command: tuple[tuple[str, ...], ...]
+    seconds: NonNegative
+    diagnostics: tuple[Diagnostic, ...] = ()
+    resources: tuple[KernelResources, ...] = ()
+    artefacts: dict[str, Digest] = {}
+    cache_key: Digest
+    help: str = ""
+
+
+class Incident(Value):
+    """Something the candidate did (or the bench saw) that decides without numbers."""
+
+    code: Reason
+    call: int | None
+    detail: str
+
+
+class OutputError(Value):
+    """How far one output is from the float64 reference, in units of the yardstick's error.
+
+    `rms_ratio` and `p999_ratio` are the worst over tiles and overall; `None` is not measured.
+    `stale_of` is the earlier call whose expected output this equals, if any.
+    """
+
+    rms_ratio: NonNegative | None
+    p999_ratio: NonNegative | None
+    nan_mismatches: int
+    unwritten: int
+    bad_share: Annotated[float, Field(ge=0, le=1)]
+    worst_tile: str
+    stale_of: int | None = None
+
+
+class CallFacts(Value):
+    """One call of the candidate. `seconds` runs from thaw to confirmed freeze."""
+
+    index: int
+    phase: Literal["numerics", "near_duplicate", "repeat", "timed"]
+    dims: dict[str, int]
+    family: str
+    seconds: NonNegative | None
+    checked: bool
+    outputs: dict[str, OutputError] = {}
+
+
+class TimedPair(Value):
+    """One round of interleaved calls on one shape: seconds of each arm, in the order run."""
+
+    candidate_s: NonNegative
+    baselines_s: dict[str, NonNegative]
+    null_s: NonNegative
+
+
+class TimedWorkload(Value):
+    """All rounds on one shape, with the least bytes and operations the contract asks for."""
+
+    dims: dict[str, int]
+    pairs: tuple[TimedPair, ...]
+    bytes: NonNegative
+    flops: NonNegative
+
+
+class Ceilings(Value):
+    """What this machine was measured to reach in the same run."""
+
+    memory_bytes_per_s: NonNegative | None
+    cache_bytes_per_s: NonNegative | None
+    flops_per_s: NonNegative | None
+    last_level_cache_bytes: int | None
+
+
+class MutantFacts(Value):
+    """A known-bad implementation, judged like a candidate: its outputs on each drawn call."""
+
+    name: str
+    calls: tuple[CallFacts, ...]
+
+
+class Bench(Value):
+    """How the candidate was kept apart, and on what machine."""
+
+    separation: Literal["separate-user", "container", "shared-account"]
+    sandbox: str
+    freezer: Literal["cgroup-v2", "cgroup-v1", "sigstop"]
+    cpu_model: str
+    cores: int
+    threads: int
+    versions: dict[str, str]
+
+
+class GradeFacts(Value):
+    """All that `check_numerics` measured. `bits` were drawn after the candidate was committed."""
+
+    bits: Digest
+    candidate_seen: Digest
+    contract_seen: Digest
+    bench: Bench
+    build: BuildFacts
+    incidents: tuple[Incident, ...]
+    calls: tuple[CallFacts, ...]
+    timed: tuple[TimedWorkload, ...]
+    ceilings: Ceilings
+    mutants: tuple[MutantFacts, ...] | None
+
+
+class HotSpot(Value):
+    """One row of a profile."""
+
+    name: str
+    self_s: NonNegative
+    calls: int
+    share: Annotated[float, Field(ge=0, le=1)]
+
+
+class ProfileFacts(Value):
+    """Where the time goes; practice only, never judged."""
+
+    dims: dict[str, int]
+    seconds_per_call: NonNegative
+    bytes_per_s: NonNegative
+    flops_per_s: NonNegative
+    ceilings: Ceilings
+    hot_spots: tuple[HotSpot, ...]
+    bottleneck: str
+    incidents: tuple[Incident, ...]
+    bench: Bench
+
+
+class RunFacts(Value):
+    """One command the agent ran in the sandbox; practice only."""
+
+    argv: tuple[str, ...]
+    rc: int | None
+    seconds: NonNegative
+    output_tail: str
+    output_bytes: int
+    incidents: tuple[Incident, ...] = ()
+
+
+class Evidence(Value):
+    """The raw outcome of a job, stored whole and named by its digest in the ledger."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["compile", "grade", "profile", "run"]
+    job_id: str
+    status: JobStatus
+    purpose: Purpose
+    target: str
+    candidate: Digest | None
+    contract: Digest | None
+    started_at: AwareDatetime
+    ended_at: AwareDatetime
+    command: tuple[str, ...]
+    remote_digest: Digest
+    artefacts: dict[str, Digest] = {}
+    build: BuildFacts | None = None
+    grade: GradeFacts | None = None
+    profile: ProfileFacts | None = None
+    run: RunFacts | None = None
+    failure: str = ""
+    log_tail: str = ""

@@ -1,0 +1,1 @@
+"""One file per judge; GATES is the order."""

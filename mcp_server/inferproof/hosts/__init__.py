@@ -1,0 +1,1 @@
+"""Where jobs run. The only code that starts processes or opens connections."""

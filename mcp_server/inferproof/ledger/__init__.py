@@ -1,0 +1,1 @@
+"""The signed, chained record."""

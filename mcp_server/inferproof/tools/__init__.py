@@ -1,0 +1,1 @@
+"""One file per MCP tool; TOOLS is the list."""

@@ -1,0 +1,1 @@
+"""What runs on the target: standard library, plus torch where the target has it."""

@@ -1,0 +1,1 @@
+"""Skill templates shipped with inferproof."""
