@@ -1,0 +1,59 @@
+"""Integer expressions over a contract's dims, such as `2*(tokens*hidden + hidden)`.
+
+Only names, integers, + - * // % and parentheses are understood; nothing is ever executed.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_LARGEST = 1 << 62
+
+
+class ExpressionError(ValueError):
+    """The text is not an integer expression over the given dims."""
+
+
+def evaluate(text: str | int, dims: Mapping[str, int]) -> int:
+    """Return the value of `text`, with the names of `dims` standing for their extents.
+
+    Raises:
+        ExpressionError: unknown name, other syntax, division by zero, or a value beyond 2**62.
+    """
+    if isinstance(text, int):
+        return text
+    try:
+        tree = ast.parse(text, mode="eval")
+        return _value(tree.body, dims)
+    except (SyntaxError, ZeroDivisionError, RecursionError, MemoryError) as error:
+        raise ExpressionError(f"{text!r} is not an integer expression: {error}") from error
+
+
+def _value(node: ast.expr, dims: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            return _bounded(number)
+        case ast.Name(id=name) if name in dims:
+            return dims[name]
+        case ast.Name(id=name):
+            known = ", ".join(sorted(dims)) or "none"
+            raise ExpressionError(f"unknown name {name!r}; dims are: {known}")
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _bounded(_OPERATORS[type(op)](_value(left, dims), _value(right, dims)))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, dims)
+        case _:
+            raise ExpressionError(f"only names, integers, + - * // % are allowed: {ast.dump(node)}")
+
+
+def _bounded(number: int) -> int:
+    if abs(number) > _LARGEST:
+        raise ExpressionError(f"{number} is beyond 2**62")
+    return number
