@@ -4,16 +4,8 @@ Only names, integers, + - * // % and parentheses are understood; nothing is ever
 """
 
 import ast
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
 _LARGEST = 1 << 62
 
 
@@ -45,12 +37,28 @@ def _value(node: ast.expr, dims: Mapping[str, int]) -> int:
         case ast.Name(id=name):
             known = ", ".join(sorted(dims)) or "none"
             raise ExpressionError(f"unknown name {name!r}; dims are: {known}")
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _bounded(_OPERATORS[type(op)](_value(left, dims), _value(right, dims)))
+        case ast.BinOp(left=left, op=op, right=right):
+            return _bounded(_combine(op, _value(left, dims), _value(right, dims)))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, dims)
         case _:
             raise ExpressionError(f"only names, integers, + - * // % are allowed: {ast.dump(node)}")
+
+
+def _combine(op: ast.operator, left: int, right: int) -> int:
+    match op:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.FloorDiv():
+            return left // right
+        case ast.Mod():
+            return left % right
+        case _:
+            raise ExpressionError(f"only + - * // % are allowed, not {type(op).__name__}")
 
 
 def _bounded(number: int) -> int:
