@@ -130,7 +130,10 @@ class Bench(Value):
 
 
 class GradeFacts(Value):
-    """All that `check_numerics` measured. `bits` were drawn after the candidate was committed."""
+    """All that `check_numerics` measured. `bits` were drawn after the candidate was committed.
+
+    `absent_baselines` names baselines of the contract that cannot run on this bench, and why.
+    """
 
     bits: Digest
     candidate_seen: Digest
@@ -140,6 +143,7 @@ class GradeFacts(Value):
     incidents: tuple[Incident, ...]
     calls: tuple[CallFacts, ...]
     timed: tuple[TimedWorkload, ...]
+    absent_baselines: dict[str, str] = {}
     ceilings: Ceilings
     mutants: tuple[MutantFacts, ...] | None
 

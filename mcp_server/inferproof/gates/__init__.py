@@ -1,1 +1,71 @@
-"""One file per judge; GATES is the order."""
+"""One file per judge; GATES is the order.
+
+All gates look at every case. Two things make a later gate say "not run" instead of judging:
+evidence that is not about this candidate or not the candidate's doing (another digest, a missing
+compiler, a failure of the bench), and a measurement that is missing because an earlier gate failed.
+
+Taken together (`overall`): a fail decides, since no measurement undoes it; then an inconclusive,
+since what is not proved cannot be approved away; then a wait for a person; else it passed.
+Within each, the first in the order of GATES, which is the cause of those after it.
+"""
+
+from collections.abc import Sequence
+
+from inferproof.core.values import Outcome, Reason, Verdict
+from inferproof.gates.armed import Armed
+from inferproof.gates.base import Case, Gate
+from inferproof.gates.compiled import Compiled
+from inferproof.gates.conduct import Conduct
+from inferproof.gates.numerics import Numerics
+from inferproof.gates.physics import Physics
+from inferproof.gates.provenance import Provenance
+from inferproof.gates.speed import Speedup
+
+GATES: tuple[Gate, ...] = (
+    Compiled(),
+    Provenance(),
+    Armed(),
+    Conduct(),
+    Numerics(),
+    Speedup(),
+    Physics(),
+)
+COMPILE_GATES: tuple[Gate, ...] = (Compiled(),)
+
+WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.APPROVAL_REQUIRED, Outcome.PASS)
+SAYS_NOTHING = frozenset({Reason.DIGEST_MISMATCH, Reason.COMPILER_MISSING, Reason.INFRASTRUCTURE})
+
+
+def judge_all(case: Case) -> tuple[Verdict, ...]:
+    """Return the verdict of each gate that this kind of evidence needs; practice runs need none."""
+    gates = {"grade": GATES, "compile": COMPILE_GATES}.get(case.evidence.kind, ())
+    verdicts: list[Verdict] = []
+    for gate in gates:
+        verdicts.append(_unless_blocked(gate.judge(case), verdicts))
+    return tuple(verdicts)
+
+
+def overall(verdicts: Sequence[Verdict]) -> tuple[Outcome, Verdict]:
+    """Return the outcome of all gates together and the verdict that decides it.
+
+    Raises:
+        ValueError: there is no verdict, so nothing was judged.
+    """
+    deciding = min(verdicts, key=lambda verdict: WORST_FIRST.index(verdict.outcome))
+    return deciding.outcome, deciding
+
+
+def _unless_blocked(verdict: Verdict, earlier: Sequence[Verdict]) -> Verdict:
+    """Return `verdict`, or in its place that the gate could not run because of an earlier one."""
+    for before in earlier:
+        cut_off = before.outcome is Outcome.FAIL and verdict.code is Reason.NOT_MEASURED
+        if cut_off or before.code in SAYS_NOTHING:
+            return verdict.model_copy(
+                update={
+                    "outcome": Outcome.INCONCLUSIVE,
+                    "code": Reason.NOT_MEASURED,
+                    "reason": f"not run: {before.gate} says {before.code.value}",
+                    "next_step": before.next_step,
+                }
+            )
+    return verdict

@@ -1,0 +1,60 @@
+"""Conduct: the candidate kept to the protocol and to its limits in every call."""
+
+from collections.abc import Sequence
+
+from inferproof.core.evidence import Incident
+from inferproof.core.values import Reason, Verdict
+from inferproof.gates.base import Case, Clerk
+
+CLERK = Clerk("conduct", __name__)
+NEXT_STEPS = {
+    Reason.PROTOCOL_FORGED: "Leave the harness's channels alone; only outputs are read.",
+    Reason.EARLY_START: "Start no work before the call: the inputs are not there yet.",
+    Reason.LATE_FINISH: "Finish and join all work before the entry function returns.",
+    Reason.RAN_WHILE_FROZEN: "Leave nothing running between calls.",
+    Reason.GUARD_OVERWRITTEN: "Write only inside the outputs; check the bounds at odd sizes.",
+    Reason.INPUT_MUTATED: "Leave the inputs as they are; the contract does not list them as "
+    "mutated.",
+    Reason.OUTPUT_UNWRITTEN: "Write every element of every output, for odd sizes too.",
+    Reason.STALE_OUTPUT: "Compute from the present inputs on each call.",
+    Reason.NOT_REPEATABLE: "Remove the race: the same inputs gave different outputs.",
+    Reason.CRASHED: "Reproduce the crash on a practice shape, with a sanitizer if it is C++.",
+    Reason.TIMED_OUT: "Make one call end within the campaign's limit.",
+    Reason.MEMORY_EXCEEDED: "Use less memory than the campaign's limit.",
+    Reason.DISK_EXCEEDED: "Write less to the private temporary folder.",
+    Reason.PROCESS_LIMIT: "Start fewer threads and processes.",
+}
+WORST_FIRST = tuple(NEXT_STEPS)
+
+
+class Conduct:
+    """Passes when nothing happened that decides without numbers."""
+
+    name = CLERK.gate
+
+    def judge(self, case: Case) -> Verdict:
+        """Return whether the candidate behaved."""
+        grade = case.evidence.grade
+        if grade is None or not (grade.calls or grade.incidents):
+            return CLERK.unmeasured("any call")
+        if not grade.incidents:
+            return CLERK.passes(f"{len(grade.calls)} calls, nothing untoward")
+        incident = deciding_incident(grade.incidents)
+        where = "" if incident.call is None else f" in call {incident.call}"
+        reason = f"{incident.code.value}{where}: {incident.detail}"
+        if incident.code not in NEXT_STEPS:
+            return CLERK.doubts(Reason.INFRASTRUCTURE, reason)
+        return CLERK.fails(incident.code, reason, NEXT_STEPS[incident.code])
+
+
+def deciding_incident(incidents: Sequence[Incident]) -> Incident:
+    """Return the worst incident of the first call that had one; later ones may be its effects.
+
+    What is not the candidate's doing counts as least bad within a call.
+    """
+    first = incidents[0].call
+    return min((each for each in incidents if each.call == first), key=_rank)
+
+
+def _rank(incident: Incident) -> int:
+    return WORST_FIRST.index(incident.code) if incident.code in WORST_FIRST else len(WORST_FIRST)
