@@ -1,0 +1,88 @@
+"""Where jobs run, seen from the server: start one, look at it, end it, fetch what it left."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from inferproof.core.canonical import Json
+from inferproof.core.values import JobStatus
+
+Verb = Literal["compile", "grade", "profile", "run", "facts"]
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """One job to run. `inputs` maps a name under the job's `in/` to a local folder or file."""
+
+    job_id: str
+    verb: Verb
+    wall_s: float
+    spec: Mapping[str, Json]
+    inputs: Mapping[str, Path] = field(default_factory=dict[str, Path])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a job is, in its own steps."""
+
+    done: int
+    total: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """Where a job stands. `rc` is there once it is over; `failure` says why it has no result."""
+
+    status: JobStatus
+    rc: int | None = None
+    progress: Progress | None = None
+    failure: str = ""
+
+
+class Host(Protocol):
+    """A machine that runs jobs which outlive us."""
+
+    @property
+    def remote_digest(self) -> str:
+        """The digest of the bench code that jobs on this host run."""
+        ...
+
+    async def start(self, request: JobRequest) -> None:
+        """Start a job; on return it runs by itself and every other `Host` here can find it."""
+        ...
+
+    async def state(self, job_id: str) -> JobState:
+        """Return where the job stands now."""
+        ...
+
+    async def log_tail(self, job_id: str, *, limit_bytes: int) -> str:
+        """Return the last `limit_bytes` of the job's log."""
+        ...
+
+    async def cancel(self, job_id: str) -> JobState:
+        """End the job and everything it started; return its final state."""
+        ...
+
+    async def result_dir(self, job_id: str) -> Path:
+        """Return a local folder that holds the job's `result.json` and `files/`."""
+        ...
+
+
+async def follow(host: Host, job_id: str, *, wait_s: float) -> AsyncIterator[JobState]:
+    """Yield the job's state now and at each change, until it is final or `wait_s` have passed."""
+    deadline = time.monotonic() + wait_s
+    seen: JobState | None = None
+    while True:
+        state = await host.state(job_id)
+        if state != seen:
+            seen = state
+            yield state
+        remaining_s = deadline - time.monotonic()
+        if state.status.is_final or remaining_s <= 0:
+            return
+        await asyncio.sleep(min(_POLL_S, remaining_s))
