@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, RootModel
 
 from inferproof.core.values import Name, Value
 
@@ -60,3 +60,19 @@ class Campaign(Value):
     budget: Budget = Budget()
     limits: Limits = Limits()
     notify: tuple[str, ...] = ()
+
+
+class Target(Value):
+    """One machine of targets.yaml. `python` runs the bench there; null is the server's own."""
+
+    host: Literal["local"]
+    sandbox: Literal["auto"] = "auto"
+    deployer: Literal["process"] = "process"
+    python: Annotated[str, Field(pattern=r"^/[^\x00]{1,500}$")] | None = None
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+
+
+class Inventory(RootModel[Annotated[dict[Name, Target], Field(min_length=1, max_length=64)]]):
+    """targets.yaml: the only source of target names."""
+
+    model_config = ConfigDict(frozen=True)
