@@ -127,5 +127,5 @@ def _read_at(folder_fd: int | None, name: str, shown: str, limit_bytes: int) -> 
 
 def _unreadable(path: str, error: OSError) -> FileFormatError:
     if isinstance(error, FileNotFoundError):
-        return FileFormatError("there is no such file", path=path)
+        return FileFormatError("there is no such file or folder", path=path)
     return FileFormatError(f"cannot be read: {error.strerror}", path=path)

@@ -1,0 +1,81 @@
+"""A new campaign folder from a template; files that exist are never touched."""
+
+import re
+from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from inferproof.campaign.files import CAMPAIGN_FILE, KERNELS_FOLDER, TARGETS_FILE
+from inferproof.campaign.parse import parse_bytes
+from inferproof.campaign.tree import IGNORED
+from inferproof.core.campaign import Campaign
+from inferproof.core.errors import InfrastructureError, UsageError
+
+Template: TypeAlias = Literal["kernel", "cpu-tiny"]
+TEMPLATES: tuple[Template, ...] = ("kernel", "cpu-tiny")
+
+
+def init(folder: Path, template: Template) -> tuple[Path, ...]:
+    """Write campaign.yaml, targets.yaml and the contracts of a template; return what was written.
+
+    Raises:
+        UsageError: one of the files is there already; then nothing is written.
+        InfrastructureError: the folder cannot be written.
+    """
+    contents = _contents(folder, template)
+    for name in contents:
+        if (folder / name).exists() or (folder / name).is_symlink():
+            hint = "choose another folder, or edit what is there"
+            raise UsageError(f"{folder / name} exists and is never overwritten", hint=hint)
+    try:
+        return tuple(_write_new(folder / name, data) for name, data in contents.items())
+    except OSError as error:
+        what = f"cannot write {error.filename or folder}: {error.strerror}"
+        raise InfrastructureError(what) from error
+
+
+def _contents(folder: Path, template: Template) -> dict[str, bytes]:
+    campaign = _rendered(f"{template}.yaml.j2", _name(folder))
+    parsed = parse_bytes(Campaign, campaign, path=CAMPAIGN_FILE)
+    contents = {TARGETS_FILE: _rendered("targets.yaml.j2", _name(folder))}
+    library = resources.files("inferproof.contracts").joinpath("kernels")
+    for component in parsed.value.components:
+        for name, data in _files(library.joinpath(component.contract)):
+            contents[f"{KERNELS_FOLDER}/{component.contract}/{name}"] = data
+    # Last, so that a folder with a campaign.yaml is complete.
+    return contents | {CAMPAIGN_FILE: campaign}
+
+
+def _rendered(template: str, name: str) -> bytes:
+    import jinja2  # only a new campaign needs it
+
+    source = resources.files("inferproof.campaign").joinpath("templates", template).read_text()
+    page = jinja2.Template(source, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    return page.render(name=name).encode()
+
+
+def _name(folder: Path) -> str:
+    slug = re.sub(r"[^a-z0-9_.-]+", "-", folder.resolve().name.lower())
+    return slug.strip("_.-")[:64] or "campaign"
+
+
+def _files(folder: Traversable) -> Iterator[tuple[str, bytes]]:
+    if not folder.is_dir():
+        what = f"contract {folder.name!r} is missing from this installation"
+        raise InfrastructureError(what, hint="install inferproof again")
+    for item in folder.iterdir():
+        if item.name in IGNORED:
+            continue
+        if item.is_dir():
+            yield from ((f"{item.name}/{name}", data) for name, data in _files(item))
+        else:
+            yield item.name, item.read_bytes()
+
+
+def _write_new(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        file.write(data)
+    return path
