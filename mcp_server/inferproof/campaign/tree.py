@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 from inferproof.core.errors import FileFormatError
 
 IGNORED = frozenset({"__pycache__", ".git"})
-_NAME = re.compile(r"(?!\.)[A-Za-z0-9_.-]{1,100}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_PATH_LENGTH = 200
 _DEPTH = 8
 
 
@@ -102,11 +103,13 @@ class _Walk:
         if path.name.startswith("."):
             raise self._refuse(path, "hidden files are refused")
         if not _NAME.fullmatch(path.name):
-            allowed = "letters, digits, '_', '.', '-'; at most 100"
+            allowed = "letters, digits, '_', and further on '.' and '-'"
             raise self._refuse(path, f"file name {path.name!r} is refused (allowed: {allowed})")
+        if len(str(path)) > _PATH_LENGTH:
+            raise self._refuse(path, f"its path is longer than {_PATH_LENGTH} characters")
 
     def _refuse(self, path: PurePosixPath, what: str) -> FileFormatError:
-        shown = ascii(str(self._folder / path))[1:-1]
+        shown = ascii(str(self._folder / path))[1:-1][:400]
         return FileFormatError(what, path=shown, hint="remove or rename it, then repeat")
 
 

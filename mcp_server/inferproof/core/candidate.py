@@ -7,7 +7,8 @@ from pydantic import Field
 from inferproof.core.values import Digest, Name, Value
 
 RelativePath = Annotated[
-    str, Field(pattern=r"^(?!\.)[A-Za-z0-9_.-]+(/(?!\.)[A-Za-z0-9_.-]+)*$", max_length=200)
+    str,
+    Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$", max_length=200),
 ]
 Flag = Annotated[str, Field(pattern=r"^-[A-Za-z0-9_=+.,:-]{1,100}$")]
 
