@@ -1,0 +1,273 @@
+"""Where a campaign stands and what is left to do, from its ledger entries alone."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import cast
+
+from inferproof.campaign.champion import promotion_of
+from inferproof.core.campaign import Campaign, Component
+from inferproof.core.values import Digest, Entry, Outcome, Purpose, Value, Verdict
+
+_SPEED_GATE = "speed"
+_GRADING_TOOLS = ("check_numerics", "promote")
+_NOTES_SHOWN = 5
+
+
+class GateStanding(Value):
+    """What one gate said about the newest candidate, and whether on practice or graded runs."""
+
+    gate: str
+    outcome: Outcome
+    code: str
+    reason: str
+    next_step: str
+
+
+class ComponentStatus(Value):
+    """One component: its objective, its champion, and how far the newest candidate came.
+
+    `proved` are the speed gate's words when the champion was promoted: ratio and interval.
+    `purpose` is that of the last judged run of the newest candidate; `overall` what it came to.
+    """
+
+    contract: str
+    speedup_at_least: float
+    champion: Digest | None
+    proved: str | None
+    newest_candidate: Digest | None
+    purpose: Purpose | None
+    overall: Outcome | None
+    gates_met: tuple[str, ...]
+    gates_missing: tuple[GateStanding, ...]
+
+
+class OpenJob(Value):
+    """A job whose outcome is not in the ledger yet."""
+
+    job_id: str
+    tool: str
+    candidate: Digest | None
+
+
+class PendingApproval(Value):
+    """A question to a person that is neither used nor expired; `granted` once it was signed."""
+
+    approval_id: str
+    action: str
+    candidate: Digest
+    expires_at: datetime
+    granted: bool
+
+
+class CampaignStatus(Value):
+    """Everything an agent needs to go on."""
+
+    campaign: str
+    goal: str
+    sealed: bool
+    demo: bool
+    components: tuple[ComponentStatus, ...]
+    open_jobs: tuple[OpenJob, ...]
+    approvals: tuple[PendingApproval, ...]
+    notes: tuple[str, ...]
+    jobs_used: int
+    jobs_budget: int
+    next_steps: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """Say in a few lines where the campaign stands."""
+        seal = "sealed" if self.sealed else "NOT SEALED"
+        loud = " (DEMO KEY: approvals prove nothing)" if self.demo else ""
+        lines = [
+            f"{self.campaign}: {seal}{loud}; {self.jobs_used} of {self.jobs_budget} jobs used, "
+            f"{len(self.open_jobs)} open. Goal: {self.goal}",
+            *(_component_line(component) for component in self.components),
+            *(
+                f"approval {a.approval_id} to {a.action} {a.candidate[:12]}: "
+                f"{'granted' if a.granted else 'waits for a person'}"
+                for a in self.approvals
+            ),
+            *(f"note by a person: {note}" for note in self.notes),
+        ]
+        return "\n".join(lines)
+
+
+def status(campaign: Campaign, entries: Sequence[Entry], *, now: datetime) -> CampaignStatus:
+    """Return where `campaign` stands after `entries`; approvals expire by `now`."""
+    by_kind: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        by_kind[_text(entry, "kind")].append(entry)
+    seals = by_kind["seal"]
+    jobs = _open_jobs(by_kind)
+    approvals = _approvals(by_kind, now)
+    components = tuple(
+        _component_status(component, entries, by_kind) for component in campaign.components
+    )
+    notes = [_text(entry, "text") for entry in by_kind["note"] if entry.body["author"] == "person"]
+    spent = len(by_kind["attempt"]) >= campaign.budget.jobs
+    return CampaignStatus(
+        campaign=campaign.name,
+        goal=campaign.goal,
+        sealed=bool(seals),
+        demo=bool(seals) and seals[-1].body["mode"] == "demo",
+        components=components,
+        open_jobs=jobs,
+        approvals=approvals,
+        notes=tuple(notes[-_NOTES_SHOWN:]),
+        jobs_used=len(by_kind["attempt"]),
+        jobs_budget=campaign.budget.jobs,
+        next_steps=_next_steps(components, jobs, approvals, sealed=bool(seals), spent=spent),
+    )
+
+
+def _component_status(
+    component: Component, entries: Sequence[Entry], by_kind: dict[str, list[Entry]]
+) -> ComponentStatus:
+    contract = component.contract
+    attempts = [e for e in by_kind["attempt"] if e.body["contract"] == contract]
+    stored = [e for e in by_kind["candidate"] if e.body["contract"] == contract]
+    touched = [e for e in (*attempts, *stored) if e.body["candidate"] is not None]
+    last = max(touched, key=lambda entry: entry.seq, default=None)
+    newest = _text(last, "candidate") if last else None
+    judged = _last_judged([e for e in attempts if e.body["candidate"] == newest], by_kind)
+    verdicts = _verdicts(judged[1]) if judged else ()
+    promotion = promotion_of(entries, contract)
+    return ComponentStatus(
+        contract=contract,
+        speedup_at_least=component.speedup_at_least,
+        champion=_text(promotion, "candidate") if promotion else None,
+        proved=_proved(promotion, by_kind["outcome"]) if promotion else None,
+        newest_candidate=newest,
+        purpose=Purpose(_text(judged[0], "purpose")) if judged else None,
+        overall=Outcome(_text(judged[1], "overall")) if judged else None,
+        gates_met=tuple(v.gate for v in verdicts if v.outcome is Outcome.PASS),
+        gates_missing=tuple(_standing(v) for v in verdicts if v.outcome is not Outcome.PASS),
+    )
+
+
+def _last_judged(
+    attempts: Sequence[Entry], by_kind: dict[str, list[Entry]]
+) -> tuple[Entry, Entry] | None:
+    """Return the last attempt that gates judged, and its outcome; graded before practice."""
+    outcomes = {e.body["job_id"]: e for e in by_kind["outcome"] if e.body["overall"]}
+    runs = [e for e in attempts if e.body["tool"] in _GRADING_TOOLS]
+    judged = [e for e in runs if e.body["job_id"] in outcomes]
+    graded = [e for e in judged if e.body["purpose"] == Purpose.GRADED]
+    for attempt in (*graded[-1:], *judged[-1:]):
+        return attempt, outcomes[attempt.body["job_id"]]
+    return None
+
+
+def _verdicts(outcome: Entry) -> tuple[Verdict, ...]:
+    return tuple(
+        Verdict.model_validate(verdict)
+        for verdict in cast("Sequence[object]", outcome.body["verdicts"])
+    )
+
+
+def _standing(verdict: Verdict) -> GateStanding:
+    return GateStanding(
+        gate=verdict.gate,
+        outcome=verdict.outcome,
+        code=verdict.code.value,
+        reason=verdict.reason,
+        next_step=verdict.next_step,
+    )
+
+
+def _proved(promotion: Entry, outcomes: Sequence[Entry]) -> str | None:
+    for outcome in outcomes:
+        if outcome.seq == promotion.body["outcome_seq"]:
+            return next((v.reason for v in _verdicts(outcome) if v.gate == _SPEED_GATE), None)
+    return None
+
+
+def _open_jobs(by_kind: dict[str, list[Entry]]) -> tuple[OpenJob, ...]:
+    ended = {entry.body["job_id"] for entry in by_kind["outcome"]}
+    return tuple(
+        OpenJob(
+            job_id=_text(entry, "job_id"),
+            tool=_text(entry, "tool"),
+            candidate=cast("str | None", entry.body["candidate"]),
+        )
+        for entry in by_kind["attempt"]
+        if entry.body["job_id"] not in ended
+    )
+
+
+def _approvals(by_kind: dict[str, list[Entry]], now: datetime) -> tuple[PendingApproval, ...]:
+    granted = {entry.body["approval_id"] for entry in by_kind["approval"]}
+    used = {entry.body["approval_id"] for entry in by_kind["approval_used"]}
+    pending = [
+        PendingApproval(
+            approval_id=_text(entry, "approval_id"),
+            action=_text(entry, "action"),
+            candidate=_text(entry, "candidate"),
+            expires_at=datetime.fromisoformat(_text(entry, "expires_at")),
+            granted=entry.body["approval_id"] in granted,
+        )
+        for entry in by_kind["approval_request"]
+        if entry.body["approval_id"] not in used
+    ]
+    return tuple(approval for approval in pending if approval.expires_at > now)
+
+
+def _next_steps(
+    components: Sequence[ComponentStatus],
+    jobs: Sequence[OpenJob],
+    approvals: Sequence[PendingApproval],
+    *,
+    sealed: bool,
+    spent: bool,
+) -> tuple[str, ...]:
+    if not sealed:
+        return ("a person runs: inferproof seal",)
+    steps = [f"call job with job_id {job.job_id}" for job in jobs]
+    for approval in approvals:
+        promote = f"call promote with candidate {approval.candidate}"
+        ask = f"a person runs: inferproof approve {approval.approval_id}; then {promote}"
+        steps.append(promote if approval.granted else ask)
+    if spent:
+        return (*steps, "the job budget is spent: a person amends budget.jobs and seals again")
+    asked = {approval.candidate for approval in approvals}
+    return (*steps, *(_next_step(c) for c in components if c.newest_candidate not in asked))
+
+
+def _next_step(component: ComponentStatus) -> str:
+    contract, candidate = component.contract, component.newest_candidate
+    if candidate is None:
+        return f"write a candidate for {contract} and call submit_candidate with its folder"
+    if candidate == component.champion:
+        return f"{contract} has a champion; to beat it, submit a faster candidate"
+    check = f"call check_numerics with candidate {candidate}"
+    match component.overall, component.purpose:
+        case None, _:
+            return f"{check}, purpose practice"
+        case Outcome.PASS, Purpose.PRACTICE:
+            return f"{check}, purpose graded"
+        case ((Outcome.PASS | Outcome.APPROVAL_REQUIRED), _):
+            return f"call promote with candidate {candidate}"
+        case _:
+            missing = component.gates_missing
+            gate = next(g for g in missing if g.outcome is component.overall)
+            advice = f"{gate.gate} says {gate.code}: {gate.next_step or gate.reason}"
+            return f"{contract} {candidate[:12]}: {advice}; then call submit_candidate"
+
+
+def _component_line(component: ComponentStatus) -> str:
+    champion = component.champion[:12] if component.champion else "none"
+    line = f"{component.contract}: asked {component.speedup_at_least:g}x; champion {champion}"
+    if component.proved:
+        line += f", proved {component.proved}"
+    if component.newest_candidate and component.newest_candidate != component.champion:
+        line += f"; newest {component.newest_candidate[:12]}"
+        gates = ", ".join(f"{gate.gate} ({gate.code})" for gate in component.gates_missing)
+        word = f"{component.purpose} {component.overall}" if component.overall else "not judged"
+        line += f" {word}; gates missing: {gates}" if gates else f" {word}"
+    return line
+
+
+def _text(entry: Entry, key: str) -> str:
+    return str(entry.body[key])
