@@ -6,7 +6,8 @@ compiler, a failure of the bench), and a measurement that is missing because an 
 
 Taken together (`overall`): a fail decides, since no measurement undoes it; then an inconclusive,
 since what is not proved cannot be approved away; then a wait for a person; else it passed.
-Within each, the first in the order of GATES, which is the cause of those after it.
+Within each, the first in the order of GATES, which is the cause of those after it; a pass is
+decided by the last gate, since all had to agree.
 """
 
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ def overall(verdicts: Sequence[Verdict]) -> tuple[Outcome, Verdict]:
         ValueError: there is no verdict, so nothing was judged.
     """
     deciding = min(verdicts, key=lambda verdict: WORST_FIRST.index(verdict.outcome))
+    if deciding.outcome is Outcome.PASS:
+        deciding = verdicts[-1]
     return deciding.outcome, deciding
 
 

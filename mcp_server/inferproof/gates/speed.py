@@ -41,7 +41,9 @@ class Speedup:
         blurred = [speed for speed, clear in found if not clear]
         if blurred or not worst:
             return _too_short(blurred)
-        return CLERK.passes(_text(worst) + _absences(grade))
+        return CLERK.passes(
+            f"{_text(worst)}, on the worst shape ({shape_text(worst.dims)}){_absences(grade)}"
+        )
 
 
 def _missing(case: Case, grade: GradeFacts) -> str:
@@ -90,8 +92,8 @@ def _too_short(blurred: Sequence[Speed]) -> Verdict:
 
 def _text(speed: Speed) -> str:
     return (
-        f"{speed.ratio:.3g}x over {speed.best_baseline} on the worst shape "
-        f"({shape_text(speed.dims)}), 95 % interval {speed.low:.3g} to {speed.high:.3g}"
+        f"{speed.ratio:.3g}x over {speed.best_baseline}, "
+        f"95 % interval {speed.low:.3g} to {speed.high:.3g}"
     )
 
 
