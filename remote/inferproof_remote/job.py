@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 SCHEMA = 1
+MARK = "INFERPROOF_JOB"
 VERBS = ("compile", "grade", "profile", "run", "facts")
 _JOB_ID = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 _LONGEST_WALL_S = 7 * 86400.0
@@ -130,6 +131,11 @@ def write_atomically(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(path)
+
+
+def sandbox_name(label: str) -> str:
+    """Return the name of this job's sandbox for `label`; by it the supervisor finds leftovers."""
+    return f"{os.environ.get(MARK) or f'pid-{os.getpid()}'}.{label}"
 
 
 def _matching(raw: object) -> str:

@@ -1,0 +1,75 @@
+"""The bench's command line: `python -I inferproof_remote.pyz VERB JOBDIR`."""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+from inferproof_remote import job, supervise
+
+_USAGE = 2
+_VERB_MODULES: Mapping[str, tuple[str, str]] = {
+    "compile": ("compile", "compile_job"),
+    "grade": ("grade", "grade"),
+    "profile": ("profile", "profile"),
+    "run": ("run", "run"),
+    "facts": ("facts", "facts"),
+}
+
+
+class _FailureTold:
+    """Turn an exception inside the block into a one-line `failure` file and exit code 70."""
+
+    def __init__(self, job_dir: Path) -> None:
+        self._job_dir = job_dir
+
+    def __enter__(self) -> None:
+        """Start watching."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            traceback.print_exception(error, file=sys.stderr)
+            job.write_failure(self._job_dir, f"{type(error).__name__}: {error}")
+            raise SystemExit(supervise.FAILED)
+
+
+def main(arguments: list[str]) -> int:
+    """Do what `VERB JOBDIR` asks; return the exit code."""
+    verbs = ("supervise", "sweep", *_VERB_MODULES)
+    if len(arguments) != 2 or arguments[0] not in verbs:
+        sys.stderr.write(f"usage: inferproof_remote {{{','.join(verbs)}}} JOBDIR\n")
+        return _USAGE
+    verb, job_dir = arguments[0], Path(arguments[1]).resolve()
+    if verb == "supervise":
+        return supervise.launch(job_dir, Path(sys.argv[0]).resolve())
+    if verb == "sweep":
+        supervise.sweep(job_dir)
+        return supervise.DONE
+    with _FailureTold(job_dir):
+        _perform(verb, job_dir)
+    return supervise.DONE
+
+
+def _perform(verb: str, job_dir: Path) -> None:
+    if os.environ.get(job.MARK):
+        supervise.die_with_parent()
+    asked = job.read_job(job_dir)
+    if asked.verb != verb:
+        raise job.JobFormatError(f"the job asks for {asked.verb!r}, not {verb!r}")
+    module, name = _VERB_MODULES[verb]
+    loaded = importlib.import_module(f"inferproof_remote.{module}")
+    function = cast("Callable[[Path], dict[str, object]]", getattr(loaded, name))
+    job.write_result(job_dir, function(job_dir))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
