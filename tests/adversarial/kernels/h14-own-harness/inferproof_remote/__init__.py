@@ -1,0 +1,1 @@
+"""Stands in for the harness where the snapshot comes first on the path."""
