@@ -1,1 +1,28 @@
-"""One file per MCP tool; TOOLS is the list."""
+"""One file per MCP tool; TOOLS is the list, in the order in which they are used."""
+
+from inferproof.tools import (
+    campaign_status,
+    check_numerics,
+    compile_kernel,
+    evidence,
+    job,
+    job_cancel,
+    profile,
+    promote,
+    run,
+    submit_candidate,
+)
+from inferproof.tools.spec import Tool
+
+TOOLS: tuple[Tool, ...] = (
+    campaign_status.TOOL,
+    submit_candidate.TOOL,
+    compile_kernel.TOOL,
+    check_numerics.TOOL,
+    profile.TOOL,
+    promote.TOOL,
+    run.TOOL,
+    job.TOOL,
+    job_cancel.TOOL,
+    evidence.TOOL,
+)

@@ -1,0 +1,149 @@
+"""The few facts of a piece of evidence that a model needs to see at once, with units."""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from inferproof.core.evidence import (
+    BuildFacts,
+    CallFacts,
+    Evidence,
+    GradeFacts,
+    ProfileFacts,
+    RunFacts,
+    TimedWorkload,
+)
+from inferproof.core.values import Purpose
+from inferproof.tools.results import Fact, clip
+
+
+def facts_of(evidence: Evidence) -> tuple[Fact, ...]:
+    """Return the facts to show; a graded check shows speed and counts only."""
+    if evidence.grade is not None:
+        return tuple(_grade_facts(evidence.grade, practice=evidence.purpose is Purpose.PRACTICE))
+    if evidence.profile is not None:
+        return tuple(_profile_facts(evidence.profile))
+    if evidence.run is not None:
+        return tuple(_run_facts(evidence.run))
+    return tuple(_build_facts(evidence.build)) if evidence.build is not None else ()
+
+
+def rows_of(evidence: Evidence) -> tuple[str, ...]:
+    """Return the lines to show: compiler messages, hot spots, or the output's tail."""
+    if evidence.run is not None:
+        return tuple(clip(evidence.run.output_tail, 4000).splitlines())
+    if evidence.profile is not None:
+        return tuple(
+            f"{spot.share:.1%} {spot.self_s * 1e6:.1f} us in {spot.calls} calls: "
+            f"{clip(spot.name, 120)}"
+            for spot in evidence.profile.hot_spots
+        )
+    build = evidence.grade.build if evidence.grade is not None else evidence.build
+    return diagnostics_of(build) if build is not None else ()
+
+
+def diagnostics_of(build: BuildFacts) -> tuple[str, ...]:
+    """Return compiler messages as `file:line: severity: message`, errors first."""
+    order = {"error": 0, "warning": 1, "note": 2}
+    return tuple(
+        f"{d.file}:{d.line if d.line is not None else '?'}: {d.severity}: {clip(d.message, 240)}"
+        for d in sorted(build.diagnostics, key=lambda d: order[d.severity])
+    )
+
+
+def dims_text(dims: dict[str, int]) -> str:
+    """Return dims as `tokens=128 hidden=4096`."""
+    return " ".join(f"{name}={size}" for name, size in dims.items())
+
+
+def _build_facts(build: BuildFacts) -> Iterable[Fact]:
+    yield Fact(name="compiler", value=clip(build.compiler, 120))
+    yield Fact(name="compile_time", value=round(build.seconds, 4), unit="s")
+    for resource in build.resources:
+        where = f"{resource.kernel} {resource.arch}"
+        if resource.registers is not None:
+            yield Fact(name=f"registers {where}", value=resource.registers, unit="per thread")
+        if resource.shared_bytes is not None:
+            yield Fact(name=f"shared_memory {where}", value=resource.shared_bytes, unit="bytes")
+        if resource.spill_store_bytes is not None:
+            yield Fact(name=f"spill_stores {where}", value=resource.spill_store_bytes, unit="bytes")
+    if build.help:
+        yield Fact(name="help", value=clip(build.help, 600))
+
+
+def _grade_facts(grade: GradeFacts, *, practice: bool) -> Iterable[Fact]:
+    bench = grade.bench
+    yield Fact(name="separation", value=bench.separation)
+    yield Fact(name="sandbox", value=bench.sandbox)
+    yield Fact(name="freezer", value=bench.freezer)
+    yield Fact(name="threads", value=bench.threads)
+    yield Fact(name="calls", value=len(grade.calls))
+    for workload in grade.timed:
+        yield from _timed_facts(workload)
+    for incident in grade.incidents[:8]:
+        where = f" in call {incident.call}" if incident.call is not None else ""
+        yield Fact(name=f"incident{where}", value=f"{incident.code}: {clip(incident.detail, 200)}")
+    if practice:
+        yield from _worst_calls(grade.calls)
+
+
+def _timed_facts(workload: TimedWorkload) -> Iterable[Fact]:
+    if not workload.pairs:
+        return
+    where = dims_text(workload.dims)
+    candidate_s = median(pair.candidate_s for pair in workload.pairs)
+    yield Fact(name=f"candidate_median {where}", value=_micro(candidate_s), unit="us")
+    for name in workload.pairs[0].baselines_s:
+        times = [pair.baselines_s[name] for pair in workload.pairs if name in pair.baselines_s]
+        yield Fact(name=f"{name}_median {where}", value=_micro(median(times)), unit="us")
+    if candidate_s > 0 and workload.bytes > 0:
+        yield Fact(
+            name=f"candidate_bandwidth {where}",
+            value=round(workload.bytes / candidate_s / 1e9, 3),
+            unit="GB/s",
+        )
+
+
+def _worst_calls(calls: Sequence[CallFacts]) -> Iterable[Fact]:
+    rated = [
+        (error.rms_ratio, call, name, error.worst_tile)
+        for call in calls
+        for name, error in call.outputs.items()
+        if error.rms_ratio is not None
+    ]
+    for ratio, call, name, tile in sorted(rated, key=lambda item: -item[0])[:3]:
+        yield Fact(
+            name=f"error of {name} in call {call.index} ({call.family}, {dims_text(call.dims)}, "
+            f"worst tile {clip(tile, 60)})",
+            value=round(ratio, 4),
+            unit="yardstick RMS errors",
+        )
+
+
+def _profile_facts(profile: ProfileFacts) -> Iterable[Fact]:
+    yield Fact(name="shape", value=dims_text(profile.dims))
+    yield Fact(name="time_per_call", value=_micro(profile.seconds_per_call), unit="us")
+    yield Fact(name="bandwidth", value=round(profile.bytes_per_s / 1e9, 3), unit="GB/s")
+    yield Fact(name="operations", value=round(profile.flops_per_s / 1e9, 3), unit="GFLOP/s")
+    ceilings = profile.ceilings
+    if ceilings.memory_bytes_per_s is not None:
+        yield Fact(
+            name="memory_ceiling", value=round(ceilings.memory_bytes_per_s / 1e9, 3), unit="GB/s"
+        )
+    if ceilings.flops_per_s is not None:
+        yield Fact(
+            name="operations_ceiling", value=round(ceilings.flops_per_s / 1e9, 3), unit="GFLOP/s"
+        )
+    yield Fact(name="bottleneck", value=clip(profile.bottleneck, 200))
+    yield Fact(name="separation", value=profile.bench.separation)
+
+
+def _run_facts(run: RunFacts) -> Iterable[Fact]:
+    yield Fact(name="exit_code", value=run.rc if run.rc is not None else "none: it did not end")
+    yield Fact(name="time", value=round(run.seconds, 3), unit="s")
+    yield Fact(name="output", value=run.output_bytes, unit="bytes")
+    for incident in run.incidents[:8]:
+        yield Fact(name="incident", value=f"{incident.code}: {clip(incident.detail, 200)}")
+
+
+def _micro(seconds: float) -> float:
+    return round(seconds * 1e6, 3)

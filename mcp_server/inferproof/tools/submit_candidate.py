@@ -1,0 +1,53 @@
+"""The tool that takes a snapshot of a folder."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from inferproof.tools.results import Fact, ToolResult, fitted
+from inferproof.tools.spec import Call, Tool
+
+
+async def submit_candidate(
+    call: Call,
+    folder: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=4096,
+            description="Folder with candidate.yaml and the sources, absolute or relative to the "
+            "folder the server was started in. At most 4096 characters.",
+        ),
+    ],
+) -> ToolResult:
+    """Snapshot a folder with candidate.yaml and sources as an immutable candidate.
+
+    Comes before compile_kernel, check_numerics, profile and promote, which take the returned
+    candidate digest (64 hex digits). Regular files only; links are refused. The same bytes give
+    the same digest; an edited folder must be submitted again.
+    """
+    candidate = call.keeper.submit_candidate(Path(folder))
+    manifest = candidate.manifest
+    return fitted(
+        ToolResult(
+            summary=f"candidate {candidate.digest} for contract {manifest.contract} "
+            f"({manifest.language}, {len(candidate.files)} files) is committed",
+            ok=True,
+            next_steps=(
+                f"call compile_kernel with candidate {candidate.digest}",
+                f"call check_numerics with candidate {candidate.digest}, purpose practice",
+            ),
+            facts=(
+                Fact(name="candidate", value=candidate.digest),
+                Fact(name="contract", value=manifest.contract),
+                Fact(name="language", value=manifest.language),
+                Fact(name="files", value=len(candidate.files)),
+                *(Fact(name=f"file {path}", value=sha) for path, sha in candidate.files.items()),
+            ),
+            head=call.keeper.head(),
+        )
+    )
+
+
+TOOL = Tool(function=submit_candidate, title="Submit a candidate", read_only=False, idempotent=True)

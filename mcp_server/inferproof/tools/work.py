@@ -1,0 +1,54 @@
+"""Start a job, wait for it as long as the caller asked, and say what came of it."""
+
+import asyncio
+
+import anyio
+
+from inferproof.core.reports import JobReport
+from inferproof.core.values import Purpose
+from inferproof.tools.facts import facts_of, rows_of
+from inferproof.tools.results import JobResult, of_job
+from inferproof.tools.spec import Call, StartedTool
+
+
+async def start_and_wait(
+    call: Call,
+    tool: StartedTool,
+    *,
+    candidate: str | None,
+    target: str,
+    purpose: Purpose,
+    request_key: str | None,
+    wait_s: float,
+    argv: tuple[str, ...] = (),
+) -> JobResult:
+    """Return the verdict if the job ends within `wait_s` seconds, else its handle.
+
+    When the request is cancelled, the job it started is cancelled too. A job found by its
+    request key, or one whose server is going away, lives on.
+    """
+    known = {report.job_id for report in call.keeper.jobs()} if request_key else frozenset[str]()
+    job_id = call.keeper.start(
+        tool,
+        candidate=candidate,
+        target=target,
+        purpose=purpose,
+        request_key=request_key,
+        argv=argv,
+    )
+    try:
+        report = await call.keeper.follow(job_id, wait_s=wait_s, on_progress=call.on_progress)
+    except asyncio.CancelledError:
+        if job_id not in known and not call.server_is_ending():
+            with anyio.CancelScope(shield=True):
+                await call.keeper.cancel(job_id)
+        raise
+    return told(call, report)
+
+
+def told(call: Call, report: JobReport) -> JobResult:
+    """Return a report with the facts of its evidence, if it has any yet."""
+    if report.evidence is None:
+        return of_job(report)
+    evidence = call.keeper.evidence(report.evidence)
+    return of_job(report, facts=facts_of(evidence), rows=rows_of(evidence))
