@@ -1,0 +1,143 @@
+"""The pipes between grader and runner, and how a candidate's end is told apart by cause."""
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from importlib import resources
+
+from inferproof_remote.incidents import BenchError
+from inferproof_remote.sandbox import Sandbox, Tail
+
+NONCE_BYTES = 8
+_TICK_S = 0.02
+_REAP_S = 10.0
+_LOG_BYTES = 16 * 1024
+_WORDS = 1000
+
+
+class Ended(Exception):  # noqa: N818 (an event that decides, not a failure of ours)
+    """The candidate can make no further call; `code` says why."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+class Line:
+    """A running runner: commands go out, nonces come back, everything else is noise."""
+
+    def __init__(self, sandbox: Sandbox, spec: Mapping[str, object], *, arena_fd: int) -> None:
+        self._sandbox = sandbox
+        self.ready = secrets.token_bytes(NONCE_BYTES)
+        command_out, self._command = os.pipe()
+        self._answer, answer_in = os.pipe()
+        self._info, info_in = os.pipe()
+        log, log_in = os.pipe()
+        theirs = (command_out, answer_in, info_in)
+        whole = {
+            **spec,
+            "ready": self.ready.hex(),
+            "command_fd": command_out,
+            "answer_fd": answer_in,
+            "info_fd": info_in,
+            "arena_fd": arena_fd,
+        }
+        argv = [sys.executable, "-I", "-B", "-c", _runner_source(), json.dumps(whole)]
+        try:
+            self._process = sandbox.spawn(argv, stdout=log_in, pass_fds=(*theirs, arena_fd))
+        finally:
+            for fd in (*theirs, log_in):
+                os.close(fd)
+        self._log = Tail(log, limit_bytes=_LOG_BYTES)
+        self._handle = os.pidfd_open(self._process.pid)
+        for fd in (self._answer, self._info):
+            os.set_blocking(fd, False)
+        self._poll = select.poll()
+        for fd in (self._answer, self._handle, self._log.fd):
+            self._poll.register(fd, select.POLLIN)
+
+    def close(self) -> None:
+        """Let go of every pipe."""
+        for fd in (self._command, self._answer, self._info, self._handle):
+            os.close(fd)
+        self._log.close()
+
+    def send(self, letter: bytes, message: Mapping[str, object] | None = None) -> bytes:
+        """Write a command; return the nonce that will answer it."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        text = b"" if message is None else json.dumps(message).encode()
+        size = b"" if message is None else struct.pack("=I", len(text))
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._command, letter + nonce + size + text)
+        return nonce
+
+    def wait(self, nonce: bytes, timeout_s: float) -> None:
+        """Return when `nonce` comes back.
+
+        Raises:
+            Ended: it died, overran a limit or its time, or answered something else.
+        """
+        deadline = time.perf_counter() + timeout_s
+        heard = b""
+        while heard != nonce:
+            ready = {fd for fd, _ in self._poll.poll(_TICK_S * 1000)}
+            heard += self._read(self._answer) if self._answer in ready else b""
+            if not nonce.startswith(heard):
+                raise Ended("protocol_forged", "answered a call that was not yet made")
+            if heard != nonce:
+                self._look_after(ready, deadline)
+
+    def stray(self) -> bool:
+        """Whether anything more than the one answer was written."""
+        return bool(self._read(self._answer))
+
+    def _look_after(self, ready: set[int], deadline: float) -> None:
+        if self._log.fd in ready:
+            self._drain_log()
+        if self._handle in ready:
+            raise self._death()
+        over = self._sandbox.overuse()
+        if over is not None:
+            raise Ended(over.code, over.detail)
+        if time.perf_counter() > deadline:
+            raise Ended("timed_out", "did not answer in the time it was given")
+
+    def _drain_log(self) -> None:
+        before = self._log.total_bytes
+        self._log.drain()
+        if self._log.total_bytes == before:
+            self._poll.unregister(self._log.fd)
+
+    def _death(self) -> Ended:
+        """Say what ended it: a limit, a signal, or its own exit."""
+        over = self._sandbox.overuse()
+        if over is not None:
+            return Ended(over.code, over.detail)
+        try:
+            code = self._process.wait(timeout=_REAP_S)
+        except subprocess.TimeoutExpired as error:
+            raise BenchError("an ended process cannot be waited for") from error
+        said = self._read(self._info).decode(errors="replace")[:_WORDS]
+        number = code - 128 if code > 128 else -code  # noqa: PLR2004 (bubblewrap and shells)
+        with contextlib.suppress(ValueError):
+            if number > 0:
+                return Ended("crashed", f"killed by {signal.Signals(number).name}")
+        return Ended("crashed", said or f"exited with code {code}")
+
+    def _read(self, fd: int) -> bytes:
+        with contextlib.suppress(BlockingIOError):
+            return os.read(fd, 1 << 12)
+        return b""
+
+
+def _runner_source() -> str:
+    return resources.files("inferproof_remote").joinpath("runner.py").read_text(encoding="utf-8")

@@ -1,0 +1,108 @@
+"""What a sandboxed process sees of the disk, as arguments for bubblewrap."""
+
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
+_TOPOLOGY = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+_MIB = 1 << 20
+_OURS = "*inferproof*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxPlan:
+    """What a sandbox shows and allows.
+
+    `read_only` and `writable` appear at their own paths; `placed` maps a path inside to a path
+    outside, read-only. `masked` folders and files appear empty. Nothing else of the disk is there
+    but the system's programs and libraries and this Python. `processes` counts threads too;
+    `shared_mib` is memory lent by the grader, which does not count.
+    """
+
+    read_only: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    placed: Mapping[PurePosixPath, Path] = field(default_factory=dict[PurePosixPath, Path])
+    masked: tuple[Path, ...] = ()
+    memory_mib: int
+    shared_mib: int = 0
+    tmp_mib: int
+    processes: int
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def mount_arguments(plan: SandboxPlan) -> list[str]:
+    """Return the bubblewrap arguments that build the sandbox's file system."""
+    size = str(plan.tmp_mib * _MIB)
+    arguments = ["--proc", "/proc", "--dev", "/dev"]
+    arguments += ["--perms", "1777", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    arguments += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
+    arguments += _system_arguments()
+    made = {PurePosixPath(top) for top in ("/", "/proc", "/dev", "/tmp", "/usr", "/etc", "/sys")}
+    for option, outside, inside in _binds(plan):
+        arguments += _parents(inside, made)
+        arguments += [option, str(outside), str(inside)]
+        made.add(PurePosixPath(inside))
+    for path in (*_installed_copies(), *plan.masked):
+        arguments += _mask(path)
+    return [*arguments, "--remount-ro", "/"]
+
+
+def _system_arguments() -> list[str]:
+    arguments = ["--ro-bind", "/usr", "/usr"]
+    for name in _SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            arguments += ["--symlink", str(path.readlink()), name]
+        elif path.is_dir():
+            arguments += ["--ro-bind", name, name]
+    for folder in ("/etc", "/sys", "/sys/devices", "/sys/devices/system"):
+        arguments += ["--perms", "0755", "--dir", folder]
+    for name in (*_SYSTEM_FILES, *_TOPOLOGY):
+        arguments += ["--ro-bind-try", name, name]
+    return arguments
+
+
+def _binds(plan: SandboxPlan) -> Iterator[tuple[str, Path, PurePosixPath]]:
+    """Yield (option, path outside, path inside), outermost folders first."""
+    read_only = [*_python_folders(), *plan.read_only]
+    binds = [("--ro-bind", path.resolve(), PurePosixPath(path)) for path in read_only]
+    binds += [("--ro-bind", path.resolve(), inside) for inside, path in plan.placed.items()]
+    binds += [("--bind", path.resolve(), PurePosixPath(path)) for path in plan.writable]
+    yield from sorted(set(binds), key=lambda bind: len(bind[2].parts))
+
+
+def _python_folders() -> list[Path]:
+    """Return the folders this Python runs from, unless the system's own already hold them."""
+    prefixes = {sys.prefix, sys.base_prefix, str(Path(sys.base_prefix).resolve())}
+    return [Path(prefix) for prefix in sorted(prefixes) if not prefix.startswith("/usr")]
+
+
+def _parents(inside: PurePosixPath, made: set[PurePosixPath]) -> list[str]:
+    """Return arguments that make the missing parents readable; bubblewrap alone makes them 0700."""
+    arguments: list[str] = []
+    for parent in reversed(inside.parents):
+        if parent not in made:
+            arguments += ["--perms", "0755", "--dir", str(parent)]
+        made.add(parent)
+    return arguments
+
+
+def _installed_copies() -> Iterable[Path]:
+    """Yield installed files and folders of this project, which no candidate needs to read."""
+    names = ("purelib", "platlib")
+    folders = {sysconfig.get_path(name) for name in names} | set(site.getsitepackages())
+    for folder in sorted(folders):
+        yield from sorted(Path(folder).glob(_OURS))
+
+
+def _mask(path: Path) -> list[str]:
+    name = os.fspath(path)
+    if path.is_dir():
+        return ["--size", "4096", "--tmpfs", name, "--remount-ro", name]
+    return ["--ro-bind", "/dev/null", name]
