@@ -84,6 +84,11 @@ class ApprovalBook:
         )
         return Decision(approval_id=None, reason=reason)
 
+    def covers(self, approval_id: str, subject: Subject) -> bool:
+        """Return whether the approval of that id is about `subject`."""
+        approval = self.approvals.get(approval_id)
+        return approval is not None and _subject(approval) == subject
+
     def open_request(self, subject: Subject, *, now: datetime) -> ApprovalRequest | None:
         """Return the request about `subject` that still can be answered or used."""
         for request in self.requests.values():
@@ -208,10 +213,7 @@ def use(ledger: Ledger, subject: Subject, *, now: datetime) -> Entry:
             raise ApprovalRefused(decision.reason, hint="promote again; it asks a person anew")
         return dump(ApprovalUsed(approval_id=decision.approval_id))
 
-    entry = ledger.append_if(body)
-    if entry is None:
-        raise ApprovalRefused("no approval was used")
-    return entry
+    return ledger.append_from(body)
 
 
 def _book(ledger: Ledger) -> ApprovalBook:

@@ -114,21 +114,21 @@ class Ledger:
         Raises:
             LedgerError: the body has no known form, or the ledger is locked, damaged or not ours.
         """
-        parse_body(body)
-        with self._writing():
-            return self._write(body)
+        return self.append_from(lambda _: body)
 
-    def append_if(self, decide: Callable[["Ledger"], Mapping[str, Json] | None]) -> Entry | None:
-        """Append what `decide` returns, if anything, while nobody else can append.
+    def append_from(self, make: Callable[["Ledger"], Mapping[str, Json]]) -> Entry:
+        """Append what `make` returns, or nothing when it raises, while nobody else can append.
 
-        `decide` sees the ledger as it is under the lock, and must not append itself.
+        `make` sees the ledger as it is under the lock, and must not append itself.
         """
         with self._writing():
-            body = decide(self)
-            if body is None:
-                return None
-            parse_body(body)
-            return self._write(body)
+            return self._write(make(self))
+
+    def append_if(self, make: Callable[["Ledger"], Mapping[str, Json] | None]) -> Entry | None:
+        """Like `append_from`, but append nothing when `make` returns None."""
+        with self._writing():
+            body = make(self)
+            return None if body is None else self._write(body)
 
     def append_outcome_once(self, job_id: str, body: Mapping[str, Json]) -> Entry:
         """Return the one outcome of a job: the entry that was there, else a new one.
@@ -138,7 +138,6 @@ class Ledger:
         """
         if (body.get("kind"), body.get("job_id")) != ("outcome", job_id):
             raise LedgerError(f"the body is not the outcome of job {job_id}")
-        parse_body(body)
         with self._writing():
             return self.outcome_of(job_id) or self._write(body)
 
@@ -196,6 +195,7 @@ class Ledger:
         self._write(dump(Repair(torn_bytes=len(torn), digest_of_torn_tail=digest)))
 
     def _write(self, body: Mapping[str, Json]) -> Entry:
+        parse_body(body)
         entry = make_entry(
             prev=self._index.position.head,
             seq=self._index.position.next_seq,
