@@ -174,6 +174,7 @@ def _write_folder(folder: Path, request: JobRequest) -> None:
     for name, source in request.inputs.items():
         copy = shutil.copytree if source.is_dir() else shutil.copyfile
         copy(source, temporary / "in" / name)
+    _make_readable(temporary / "in")
     body: dict[str, Json] = {
         "schema": 1,
         "job_id": request.job_id,
@@ -183,6 +184,13 @@ def _write_folder(folder: Path, request: JobRequest) -> None:
     }
     (temporary / "job.json").write_text(json.dumps(body, allow_nan=False), encoding="utf-8")
     temporary.rename(folder)
+
+
+def _make_readable(folder: Path) -> None:
+    """Let the sandbox's own user read what it is given."""
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _state(folder: Path) -> JobState:
