@@ -1,0 +1,217 @@
+"""Inputs of every family, drawn from the bits: fast for large tensors, unknowable beforehand.
+
+Rows are slices of a private pool of random values at random offsets, scaled as the family asks.
+A family is a property of rows of the last axis; `mixed` gives each row its own family.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from inferproof_remote.draws import MIXED
+from inferproof_remote.expressions import evaluate
+from inferproof_remote.kernel import Dims, Kernel, TensorShape
+from inferproof_remote.numerics import DTYPES
+from inferproof_remote.stream import Stream
+
+Tensors: TypeAlias = Mapping[str, Tensor]
+_POOL = 1 << 20
+_CHANGED = 4
+
+
+class InputMaker:
+    """Makes inputs for one grading; the pools are drawn from its bits, once."""
+
+    def __init__(self, bits: bytes, kernel: Kernel) -> None:
+        self._bits = bits
+        self._kernel = kernel
+        self._pools: dict[tuple[str, int], Tensor] = {}
+
+    def make(self, name: str, dims: Dims, family: str) -> dict[str, Tensor]:
+        """Return all inputs under `dims`, as the stream `name` draws them."""
+        generator = torch.Generator()
+        generator.manual_seed(Stream(self._bits, f"inputs {name}").word() >> 1)
+        return {
+            tensor.name: self._tensor(tensor, dims, family, generator)
+            for tensor in self._kernel.inputs
+        }
+
+    def make_near(self, name: str, base: Tensors) -> dict[str, Tensor]:
+        """Return `base` with a few elements changed, at places that the stream `name` draws."""
+        stream = Stream(self._bits, f"near {name}")
+        changeable = [each for each in self._kernel.inputs if each.is_float]
+        working = [each for each in changeable if each.name not in self._kernel.prepare]
+        near = dict(base)
+        for tensor in working or changeable:
+            near[tensor.name] = _change(base[tensor.name].clone(), stream)
+        return near
+
+    def _tensor(
+        self, tensor: TensorShape, dims: Dims, family: str, generator: torch.Generator
+    ) -> Tensor:
+        shape = tensor.extents(dims)
+        dtype = DTYPES[tensor.dtype]
+        if not tensor.is_float:
+            low, high = tensor.span or (0, 2)
+            bounds = evaluate(low, dims), evaluate(high, dims)
+            return torch.randint(*bounds, shape, generator=generator, dtype=dtype)
+        columns = shape[-1]
+        rows = max(1, torch.Size(shape).numel() // columns)
+        values = self._rows(family, rows, columns, dtype, generator)
+        limit = torch.finfo(dtype).max / 4
+        return values.clamp_(-limit, limit).to(dtype).view(shape)
+
+    def _rows(
+        self, family: str, rows: int, columns: int, dtype: torch.dtype, generator: torch.Generator
+    ) -> Tensor:
+        if family != MIXED:
+            return FAMILIES[family](_Source(self, rows, columns, dtype, generator))
+        values = torch.empty(rows, columns)
+        owner = torch.randint(len(self._kernel.families), (rows,), generator=generator)
+        for number, each in enumerate(self._kernel.families):
+            mine = (owner == number).nonzero().flatten()
+            if mine.numel():
+                source = _Source(self, mine.numel(), columns, dtype, generator)
+                values[mine] = FAMILIES[each](source)
+        return values
+
+    def pool(self, kind: str, columns: int) -> Tensor:
+        """Return the private pool `kind`, long enough for rows of `columns`."""
+        length = max(_POOL, 2 * columns)
+        if (kind, length) not in self._pools:
+            generator = torch.Generator()
+            generator.manual_seed(Stream(self._bits, f"pool {kind} {length}").word() >> 1)
+            self._pools[kind, length] = POOLS[kind](length, generator)
+        return self._pools[kind, length]
+
+
+class _Source:
+    """Random rows and scales of one size, for a family to combine."""
+
+    def __init__(
+        self,
+        maker: InputMaker,
+        rows: int,
+        columns: int,
+        dtype: torch.dtype,
+        generator: torch.Generator,
+    ) -> None:
+        self._maker = maker
+        self.rows, self.columns = rows, columns
+        self.dtype = dtype
+        self.generator = generator
+
+    def gather(self, kind: str) -> Tensor:
+        """Return [rows, columns] values: slices of the pool `kind` at random offsets."""
+        pool = self._maker.pool(kind, self.columns)
+        last = pool.numel() - self.columns
+        offsets = torch.randint(last + 1, (self.rows,), generator=self.generator)
+        return pool.unfold(0, self.columns, 1)[offsets]
+
+    def power(self, low: float, high: float, *size: int) -> Tensor:
+        """Return 2**u for u uniform in [low, high)."""
+        drawn = torch.rand(*size, generator=self.generator, dtype=torch.float64)
+        return (low + (high - low) * drawn).exp2_().float()
+
+    def row_scale(self, low: float, high: float) -> Tensor:
+        """Return one power of two per row."""
+        return self.power(low, high, self.rows, 1)
+
+
+def _normal(source: _Source) -> Tensor:
+    return source.gather("normal").mul_(source.power(-1, 1, 1))
+
+
+def _log_uniform(source: _Source) -> Tensor:
+    return source.gather("log_uniform").mul_(source.row_scale(-8, 8))
+
+
+def _outlier_channels(source: _Source) -> Tensor:
+    scale = torch.ones(source.columns)
+    chosen = torch.randperm(source.columns, generator=source.generator)
+    chosen = chosen[: 1 + source.columns // 128]
+    scale[chosen] = source.power(4, 7, chosen.numel())
+    return source.gather("normal").mul_(scale)
+
+
+def _near_cancelling(source: _Source) -> Tensor:
+    """Neighbours of almost equal size and opposite sign."""
+    signs = torch.ones(source.columns)
+    signs[1::2] = -1.0
+    near_one = source.gather("normal").mul_(2.0**-5).add_(1.0)
+    return near_one.mul_(source.row_scale(-2, 4)).mul_(signs)
+
+
+def _constant(source: _Source) -> Tensor:
+    drawn = torch.randn(source.rows, 1, generator=source.generator)
+    return drawn.mul_(source.row_scale(-2, 4)).expand(source.rows, source.columns).clone()
+
+
+def _denormal(source: _Source) -> Tensor:
+    """Rows that reach from subnormal numbers to small normal ones, and some rows of zeros.
+
+    Most of a row's weight is on its normal numbers, so that flushing the others is not an error.
+    """
+    limits = torch.finfo(source.dtype)
+    smallest_normal = max(limits.smallest_normal, 2.0**-126)
+    zeroed = torch.rand(source.rows, 1, generator=source.generator) < 0.125
+    rows = source.gather("wide_log_uniform").double().mul_(smallest_normal)
+    return rows.masked_fill_(zeroed, 0.0).float()
+
+
+def _small_integers(source: _Source) -> Tensor:
+    return source.gather("small_integers")
+
+
+FAMILIES: Mapping[str, Callable[[_Source], Tensor]] = {
+    "normal": _normal,
+    "log_uniform": _log_uniform,
+    "outlier_channels": _outlier_channels,
+    "near_cancelling": _near_cancelling,
+    "constant": _constant,
+    "denormal": _denormal,
+    "small_integers": _small_integers,
+}
+
+
+def _normal_pool(length: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(length, generator=generator)
+
+
+def _log_pool(length: int, generator: torch.Generator) -> Tensor:
+    return _signed_powers(length, generator, -6.0, 6.0)
+
+
+def _wide_log_pool(length: int, generator: torch.Generator) -> Tensor:
+    return _signed_powers(length, generator, -8.0, 14.0)
+
+
+def _signed_powers(length: int, generator: torch.Generator, low: float, high: float) -> Tensor:
+    exponent = torch.rand(length, generator=generator).mul_(high - low).add_(low)
+    sign = torch.randint(2, (length,), generator=generator).mul_(2).sub_(1)
+    return exponent.exp2_().mul_(sign)
+
+
+def _integer_pool(length: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(-4, 5, (length,), generator=generator).float()
+
+
+POOLS: Mapping[str, Callable[[int, torch.Generator], Tensor]] = {
+    "normal": _normal_pool,
+    "log_uniform": _log_pool,
+    "wide_log_uniform": _wide_log_pool,
+    "small_integers": _integer_pool,
+}
+
+
+def _change(values: Tensor, stream: Stream) -> Tensor:
+    """Change a few elements of `values` in place to something far off for their row."""
+    rows = values.view(-1, values.shape[-1])
+    for _ in range(_CHANGED):
+        row, column = stream.below(rows.shape[0]), stream.below(rows.shape[1])
+        size = rows[row].double().square().mean().sqrt().item() or 1.0
+        sign = -1.0 if rows[row, column].item() > 0 else 1.0
+        rows[row, column] = sign * 3.0 * size
+    return values

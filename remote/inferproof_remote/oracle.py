@@ -1,0 +1,169 @@
+"""The contract's trusted functions, and the judgement of outputs by them.
+
+Runs in the grader only; no process that maps candidate code ever holds what is computed here.
+"""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TypeAlias, cast
+
+import torch
+from torch import Tensor
+
+from inferproof_remote.inputs import Tensors
+from inferproof_remote.kernel import Dims, Kernel
+from inferproof_remote.numerics import Bars, Honest, OutputError, judge
+from inferproof_remote.stream import Stream
+
+Compute: TypeAlias = Callable[..., Tensors]
+Errors: TypeAlias = Mapping[str, OutputError]
+_SAMPLED = 1 << 15
+# An earlier output that was all but zero proves nothing when it is met again.
+_TOO_SMALL_TO_KNOW = 2.0**-100
+
+
+class Oracle:
+    """Knows what a call must give, and how well an honest kernel gives it."""
+
+    def __init__(self, kernel: Kernel, folder: Path) -> None:
+        self.kernel = kernel
+        self._modules: dict[str, ModuleType] = {}
+        self._folder = folder
+        self._reference = self._function(kernel.reference)
+        self._align = None if kernel.align is None else self._function(kernel.align)
+        self.yardstick = self._function(kernel.yardstick)
+        self.bars = Bars(rms=kernel.rms_bar, p999=kernel.p999_bar, floor=kernel.floor)
+
+    def mutants(self) -> Mapping[str, Compute]:
+        """Return the contract's own mutants by name."""
+        module = self._module(self.kernel.reference.partition(":")[0])
+        return cast("Mapping[str, Compute]", getattr(module, "MUTANTS", {}))
+
+    def ask(self, inputs: Tensors, dims: Dims) -> "Question":
+        """Return the call with these inputs, ready to judge outputs."""
+        doubled = {
+            name: value.double() if value.is_floating_point() else value
+            for name, value in inputs.items()
+        }
+        return Question(
+            inputs=inputs,
+            dims=dims,
+            params=self.kernel.params,
+            expected=self._reference(**doubled, **self.kernel.params),
+            yardstick=self.yardstick(**inputs, **self.kernel.params),
+            align=self._align,
+        )
+
+    def _function(self, reference: str) -> Compute:
+        file, _, name = reference.partition(":")
+        return cast("Compute", getattr(self._module(file), name))
+
+    def _module(self, file: str) -> ModuleType:
+        if file not in self._modules:
+            name = f"contract_{self.kernel.name}_{Path(file).stem}"
+            spec = importlib.util.spec_from_file_location(name, self._folder / file)
+            if spec is None or spec.loader is None:
+                raise FileNotFoundError(self._folder / file)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            self._modules[file] = module
+        return self._modules[file]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One call's inputs and what must come of them."""
+
+    inputs: Tensors
+    dims: Dims
+    params: Mapping[str, float | int]
+    expected: Tensors
+    yardstick: Tensors
+    align: Callable[..., Tensors] | None
+
+    def judge(self, outputs: Tensors, bars: Bars, *, poison: Mapping[str, int]) -> Errors:
+        """Return how far each of `outputs` is from what it must be."""
+        expected = self._expected_given(outputs)
+        aligned = self._expected_given(self.yardstick) if self.align else None
+        return {
+            name: judge(
+                got,
+                Honest(
+                    expected=expected[name],
+                    yardstick=self.yardstick[name],
+                    yardstick_of=None if aligned is None else aligned[name],
+                ),
+                bars,
+                poison=poison.get(name),
+            )
+            for name, got in outputs.items()
+        }
+
+    def _expected_given(self, outputs: Tensors) -> Tensors:
+        if self.align is None:
+            return self.expected
+        return self.align(self.inputs, self.params, self.dims, outputs)
+
+
+class History:
+    """Remembers what earlier calls should have given, to name an output that came too late.
+
+    Whole outputs are kept while they are small or something nearly the same will be asked again;
+    of the others a sample of secret places.
+    """
+
+    def __init__(self, bits: bytes) -> None:
+        self._bits = bits
+        self._kept: dict[tuple[str, torch.Size], list[tuple[int, Tensor]]] = {}
+        self._places: dict[int, Tensor] = {}
+
+    def add(self, index: int, yardstick: Tensors, *, whole: bool) -> None:
+        """Remember call `index` by the output of the yardstick."""
+        for name, value in yardstick.items():
+            kept = self._kept.setdefault((name, value.shape), [])
+            kept.append((index, value.flatten() if whole else self._sample(value)))
+
+    def explain(self, outputs: Tensors, question: Question, errors: Errors, bars: Bars) -> Errors:
+        """Return `errors`, with the earlier call that a wrong output belongs to."""
+        return {
+            name: error
+            if error.within(bars)
+            else replace(
+                error, stale_of=self._match(name, outputs[name], question.yardstick[name], bars)
+            )
+            for name, error in errors.items()
+        }
+
+    def _match(self, name: str, got: Tensor, wanted: Tensor, bars: Bars) -> int | None:
+        """Return the earlier call whose output `got` equals wherever it is wrong for its own."""
+        flat = got.flatten(), wanted.flatten()
+        sampled = self._sample(got), self._sample(wanted)
+        for index, earlier in self._kept.get((name, got.shape), []):
+            mine, own = flat if earlier.numel() == got.numel() else sampled
+            wrong = _apart(mine, own, bars)
+            known = earlier[wrong].double()
+            tells = known.numel() and known.abs().max().item() > _TOO_SMALL_TO_KNOW
+            if tells and not _apart(mine, earlier, bars)[wrong].any():
+                return index
+        return None
+
+    def _sample(self, value: Tensor) -> Tensor:
+        count = value.numel()
+        if count <= _SAMPLED:
+            return value.flatten()
+        if count not in self._places:
+            generator = torch.Generator()
+            generator.manual_seed(Stream(self._bits, f"sample {count}").word() >> 1)
+            self._places[count] = torch.randint(count, (_SAMPLED,), generator=generator)
+        return value.flatten()[self._places[count]]
+
+
+def _apart(left: Tensor, right: Tensor, bars: Bars) -> Tensor:
+    """Return where two outputs differ by more than two honest kernels would."""
+    first, second = left.double(), right.double()
+    size = second.square().mean().sqrt()
+    allowed = bars.p999 * bars.unit if left.is_floating_point() else 0.0
+    return (first - second).abs() > allowed * torch.maximum(second.abs(), size)
