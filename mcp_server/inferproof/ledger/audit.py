@@ -20,7 +20,7 @@ from inferproof.ledger.bodies import (
     Repair,
     parse_body,
 )
-from inferproof.ledger.chain import Finding, altered, notice, older_gate
+from inferproof.ledger.chain import GENESIS, Finding, altered, notice, older_gate
 from inferproof.ledger.objects import ObjectStore, hash_file
 
 Judge: TypeAlias = Callable[[Digest, Evidence], Sequence[Verdict]]
@@ -233,6 +233,10 @@ def _artefacts(evidence: Evidence) -> Iterator[Digest]:
 
 def _differ(left: str | None, right: str | None) -> bool:
     """Return whether two contract references differ; a name and a digest cannot be compared."""
-    if left is None or right is None or len(left) != len(right) != 64:
+    if left is None or right is None or _is_digest(left) != _is_digest(right):
         return False
     return left != right
+
+
+def _is_digest(reference: str) -> bool:
+    return len(reference) == len(GENESIS)

@@ -76,6 +76,7 @@ def make_entry(
         stored = canonical_bytes(body)
     except ValueError as exc:
         raise LedgerError(f"the body of entry {seq} is not plain JSON: {exc}") from exc
+    at = at.astimezone(UTC)
     digest = digest_bytes(_payload(stored, at=at, prev=prev, seq=seq))
     sig = sign(bytes.fromhex(digest))
     return Entry(seq=seq, prev=prev, at=at, body=json.loads(stored), digest=digest, sig=sig)

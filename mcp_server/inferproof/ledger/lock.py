@@ -4,7 +4,7 @@ import fcntl
 import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from inferproof.core.errors import LedgerError
@@ -17,12 +17,16 @@ def exclusive(path: Path, *, timeout_s: float) -> Generator[None]:
     """Hold the lock file at `path`; the kernel frees it when its holder dies.
 
     Raises:
-        LedgerError: somebody else held it until the deadline.
+        LedgerError: somebody else held it until the deadline, or it cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as exc:
+        raise LedgerError(f"{path} cannot be opened: {exc.strerror}") from exc
     try:
         _acquire(descriptor, path, timeout_s)
-        os.pwrite(descriptor, b"%-20d\n" % os.getpid(), 0)
+        with suppress(OSError):  # the name of the holder is a courtesy; a full disk is no reason
+            os.pwrite(descriptor, b"%-20d\n" % os.getpid(), 0)
         try:
             yield
         finally:

@@ -157,6 +157,8 @@ class Ledger:
         except FileNotFoundError:
             self._replace_index(Index())
             return b""
+        except OSError as exc:
+            raise LedgerError(f"{self.path} cannot be read: {exc.strerror}") from exc
         with file:
             status = os.fstat(file.fileno())
             known = self._index
@@ -216,7 +218,10 @@ class Ledger:
     def _put(self, line: bytes) -> None:
         """Make `line` the last of the file, on disk; on failure leave the file as it was."""
         offset = self._index.position.offset_bytes
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as exc:
+            raise self._unwritable(exc) from exc
         try:
             _write_at(descriptor, line, offset)
             if self._index.inode is None:
@@ -224,11 +229,13 @@ class Ledger:
                 self._index.inode = os.fstat(descriptor).st_ino
         except OSError as exc:
             os.ftruncate(descriptor, offset)
-            raise LedgerError(
-                f"{self.path} cannot be written: {exc.strerror}", hint="free disk space, then retry"
-            ) from exc
+            raise self._unwritable(exc) from exc
         finally:
             os.close(descriptor)
+
+    def _unwritable(self, exc: OSError) -> LedgerError:
+        what = f"{self.path} cannot be written: {exc.strerror}"
+        return LedgerError(what, hint="make room or restore its permissions, then call again")
 
     def _signing_key(self) -> KeeperKey:
         if self._key is None:
