@@ -61,9 +61,8 @@ def test_every_data_file_is_packaged() -> None:
         patterns = SETUPTOOLS["package-data"].get(package, [])
         files = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
         data = {path for path in files if path.suffix not in (".py", ".pyc")}
-        assert {
-            path for path in data if not any(_matches(path, each) for each in patterns)
-        } == set()
+        lost = {path for path in data if not any(_matches(path, each) for each in patterns)}
+        assert lost == set(), package
 
 
 def _matches(path: Path, pattern: str) -> bool:
