@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from inferproof.core.errors import InfrastructureError
+from inferproof.core.errors import InfrastructureError, UsageError
 from inferproof.core.values import JobStatus
 from inferproof.hosts.base import JobRequest, JobState, follow
 from inferproof.hosts.local import Local
@@ -90,17 +90,14 @@ def test_a_command_runs_in_the_sandbox_and_its_output_comes_back(tmp_path: Path,
 
 def test_the_snapshot_is_readable_and_cannot_be_changed(tmp_path: Path, job_id: str):
     host = Local(tmp_path)
-    (tmp_path / "snapshot").mkdir(mode=0o700)
-    (tmp_path / "snapshot" / "a.txt").write_text("sources\n")
-    (tmp_path / "snapshot" / "a.txt").chmod(0o600)
-    shell = "cat a.txt; echo x > a.txt; echo kept > $SCRATCH/b && cat $SCRATCH/b"
+    shell = "cat a.txt sub/b.txt; echo x > a.txt; echo kept > $SCRATCH/b && cat $SCRATCH/b"
     asked = request(job_id, "sh", "-c", shell)
     asked = JobRequest(
         job_id=job_id,
         verb="run",
         wall_s=asked.wall_s,
         spec=asked.spec,
-        inputs={"candidate": tmp_path / "snapshot"},
+        inputs={"candidate/a.txt": b"sources\n", "candidate/sub/b.txt": b"below"},
     )
 
     async def scenario() -> JobState:
@@ -109,9 +106,17 @@ def test_the_snapshot_is_readable_and_cannot_be_changed(tmp_path: Path, job_id: 
 
     assert asyncio.run(scenario()).status is JobStatus.DONE
     tail = str(result(host, job_id)["output_tail"])
-    assert tail.startswith("sources\n")
+    assert tail.startswith("sources\nbelow")
     assert "Read-only file system" in tail
     assert tail.endswith("kept\n")
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "candidate/../../x", ""])
+def test_inputs_stay_inside_the_job_folder(tmp_path: Path, job_id: str, name: str):
+    asked = JobRequest(job_id=job_id, verb="run", wall_s=1, spec={}, inputs={name: b""})
+    with pytest.raises(UsageError, match="not a path below"):
+        asyncio.run(Local(tmp_path).start(asked))
+    assert not (tmp_path / "jobs" / job_id).exists()
 
 
 def test_long_output_is_cut_to_its_tail_and_counted(tmp_path: Path, job_id: str):

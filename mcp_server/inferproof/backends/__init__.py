@@ -1,1 +1,11 @@
-"""One file per way to produce evidence."""
+"""One file per way to produce evidence; each builds a job and reads its result."""
+
+from inferproof.backends import command, compile, grade, torch_profile
+from inferproof.backends.base import Backend
+
+BACKENDS: tuple[Backend, ...] = (
+    compile.BACKEND,
+    grade.BACKEND,
+    torch_profile.BACKEND,
+    command.BACKEND,
+)

@@ -16,13 +16,13 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """One job to run. `inputs` maps a name under the job's `in/` to a local folder or file."""
+    """One job to run. `inputs` maps a path under the job's `in/` to the bytes that go there."""
 
     job_id: str
     verb: Verb
     wall_s: float
     spec: Mapping[str, Json]
-    inputs: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    inputs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,12 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -167,14 +166,12 @@ class Local:
 
 
 def _write_folder(folder: Path, request: JobRequest) -> None:
-    """Make the job folder appear whole."""
+    """Make the job folder appear whole, its inputs readable by the sandbox's own user."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-    (temporary / "in").mkdir(parents=True)
-    (temporary / "out").mkdir()
-    for name, source in request.inputs.items():
-        copy = shutil.copytree if source.is_dir() else shutil.copyfile
-        copy(source, temporary / "in" / name)
-    _make_readable(temporary / "in")
+    for name in ("in", "out"):
+        (temporary / name).mkdir(parents=True)
+    for name, data in request.inputs.items():
+        _write_input(temporary / "in", PurePosixPath(name), data)
     body: dict[str, Json] = {
         "schema": 1,
         "job_id": request.job_id,
@@ -186,11 +183,16 @@ def _write_folder(folder: Path, request: JobRequest) -> None:
     temporary.rename(folder)
 
 
-def _make_readable(folder: Path) -> None:
-    """Let the sandbox's own user read what it is given."""
-    for path in folder.rglob("*"):
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() else 0o644)
+def _write_input(root: Path, name: PurePosixPath, data: bytes) -> None:
+    if name.is_absolute() or ".." in name.parts or not name.parts:
+        raise UsageError(f"{str(name)!r} is not a path below the job's inputs")
+    parent = root
+    for part in name.parts[:-1]:
+        parent = parent / part
+        parent.mkdir(exist_ok=True)
+        parent.chmod(0o755)
+    (parent / name.name).write_bytes(data)
+    (parent / name.name).chmod(0o644)
 
 
 def _state(folder: Path) -> JobState:
