@@ -130,9 +130,9 @@ class Arena:
 
     def place(self, tensors: tuple[TensorSpec, ...]) -> Placement:
         """Draw where the next call's tensors lie: mostly elsewhere, sometimes the same place."""
-        if self._last is not None and self._last[0] == tensors:
-            if self._rng.randrange(_SAME_PLACE_ONE_IN) == 0:
-                return self._last[1]
+        stay = self._rng.randrange(_SAME_PLACE_ONE_IN) == 0
+        if stay and self._last is not None and self._last[0] == tensors:
+            return self._last[1]
         size = needed_bytes(tensors)
         if size > self.size_bytes:
             raise BenchError(f"the arena has {self.size_bytes} bytes; this call needs {size}")

@@ -2,17 +2,21 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from inferproof_remote.incidents import BenchError
 
 PREFIX = "inferproof-"
-_CONFIRM_S = 5.0
+FreezerName = Literal["cgroup-v2", "cgroup-v1", "sigstop"]
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _EMPTY_S = 10.0
+_STEP_S = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +68,6 @@ class Group:
         """Return the processes in the group."""
         return frozenset(map(int, self.read("cgroup.procs").split()))
 
-    def remove(self) -> None:
-        """Kill whatever is in the group, thawed or not, and delete it."""
-        empty(self.path)
-
 
 def find() -> Hierarchies:
     """Return where this process may make groups."""
@@ -98,6 +98,41 @@ def cleanup(name_prefix: str) -> tuple[str, ...]:
     return tuple(sorted(removed))
 
 
+def make(name: str, freezer: FreezerName) -> dict[str, Group]:
+    """Return new groups by purpose: `freezer`, `memory` and `pids`, as far as they exist here.
+
+    In version 2 one group serves every purpose whose controller it has.
+
+    Raises:
+        BenchError: the asked freezer is not to be had, or a group of that name exists.
+    """
+    if not _NAME.fullmatch(name):
+        raise BenchError(f"{name!r} cannot name a control group")
+    places = find()
+    groups: dict[str, Group] = {}
+    try:
+        if freezer != "sigstop":
+            folder = places.unified if freezer == "cgroup-v2" else places.freezer
+            if folder is None:
+                raise BenchError(f"no writable {freezer} freezer here")
+            groups["freezer"] = Group(folder, name)
+        for purpose, legacy in (("memory", places.memory), ("pids", places.pids)):
+            if legacy is not None:
+                groups[purpose] = Group(legacy, name)
+            elif "freezer" in groups and groups["freezer"].has(f"{purpose}.max"):
+                groups[purpose] = groups["freezer"]
+    except OSError as error:
+        remove(groups)
+        raise BenchError(f"cannot make the control group {name}: {error}") from error
+    return groups
+
+
+def remove(groups: Mapping[str, Group]) -> None:
+    """Kill whatever is in these groups, thawed or not, and delete them."""
+    for path in {group.path for group in groups.values()}:
+        empty(path)
+
+
 def empty(path: Path) -> None:
     """Kill everything in the group at `path` and delete it.
 
@@ -106,16 +141,26 @@ def empty(path: Path) -> None:
     """
     deadline = time.monotonic() + _EMPTY_S
     while path.exists():
-        for pid in _members(path):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        _thaw(path)
+        _kill_all(path)
         with contextlib.suppress(OSError):
             path.rmdir()
             return
         if time.monotonic() > deadline:
             raise BenchError(f"{path}: still has processes after {_EMPTY_S:g} s of killing")
-        time.sleep(0.001)
+        time.sleep(_STEP_S)
+
+
+def _kill_all(path: Path) -> None:
+    """Kill what is in a group; frozen while it is read, so that no pid can be reused meanwhile."""
+    if (path / "cgroup.kill").exists():
+        _set(path / "cgroup.kill", "1")
+    else:
+        _set(path / "freezer.state", "FROZEN")
+        for pid in _members(path):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    _set(path / "cgroup.freeze", "0")
+    _set(path / "freezer.state", "THAWED")
 
 
 def _members(path: Path) -> tuple[int, ...]:
@@ -125,11 +170,10 @@ def _members(path: Path) -> tuple[int, ...]:
         return ()
 
 
-def _thaw(path: Path) -> None:
-    for file, value in (("cgroup.freeze", "0"), ("freezer.state", "THAWED")):
-        if (path / file).exists():
-            with contextlib.suppress(OSError):
-                (path / file).write_text(value, encoding="ascii")
+def _set(file: Path, value: str) -> None:
+    if file.exists():
+        with contextlib.suppress(OSError):
+            file.write_text(value, encoding="ascii")
 
 
 def _own_groups() -> Iterator[tuple[str, str]]:

@@ -4,15 +4,24 @@ import contextlib
 import os
 import signal
 import time
-from typing import Literal, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from inferproof_remote import procfs
-from inferproof_remote.cgroups import Group
+from inferproof_remote.cgroups import FreezerName, Group
 from inferproof_remote.incidents import BenchError
 
-FreezerName = Literal["cgroup-v2", "cgroup-v1", "sigstop"]
 _CONFIRM_S = 10.0
 _PATIENT_SPINS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class _Switch:
+    path: Path
+    stop: bytes
+    go: bytes
 
 
 class NotFrozen(BenchError):
@@ -32,55 +41,52 @@ class Freezer(Protocol):
         """Let every process go on."""
         ...
 
+    def is_frozen(self) -> bool:
+        """Whether everything is still stopped."""
+        ...
+
     def close(self) -> None:
         """Let go of open files."""
         ...
 
 
-class UnifiedFreezer:
-    """Control group version 2: about 20 microseconds for both ways."""
+class GroupFreezer:
+    """A control group's own switch: about 20 microseconds in version 2, 200 in version 1."""
 
-    name: FreezerName = "cgroup-v2"
-
-    def __init__(self, group: Group) -> None:
-        self._switch = os.open(group.path / "cgroup.freeze", os.O_RDWR)
-        self._events = os.open(group.path / "cgroup.events", os.O_RDONLY)
+    def __init__(self, name: FreezerName, *, switch: _Switch, state: tuple[Path, bytes]) -> None:
+        self.name: FreezerName = name
+        self._stop, self._go = switch.stop, switch.go
+        self._frozen = state[1]
+        self._switch = os.open(switch.path, os.O_WRONLY)
+        self._state = os.open(state[0], os.O_RDONLY)
 
     def freeze(self) -> None:
-        os.write(self._switch, b"1")
-        _confirm(self._is_frozen)
+        """Stop every process in the group."""
+        os.write(self._switch, self._stop)
+        _confirm(self.is_frozen)
 
     def thaw(self) -> None:
-        os.write(self._switch, b"0")
+        """Let the group go on."""
+        os.write(self._switch, self._go)
+
+    def is_frozen(self) -> bool:
+        """Whether the kernel says that all of the group is stopped."""
+        return self._frozen in os.pread(self._state, 256, 0)
 
     def close(self) -> None:
+        """Let go of the group's files."""
         os.close(self._switch)
-        os.close(self._events)
-
-    def _is_frozen(self) -> bool:
-        return b"frozen 1" in os.pread(self._events, 256, 0)
-
-
-class LegacyFreezer:
-    """Control group version 1: about a quarter of a millisecond."""
-
-    name: FreezerName = "cgroup-v1"
-
-    def __init__(self, group: Group) -> None:
-        self._state = os.open(group.path / "freezer.state", os.O_RDWR)
-
-    def freeze(self) -> None:
-        os.write(self._state, b"FROZEN")
-        _confirm(self._is_frozen)
-
-    def thaw(self) -> None:
-        os.write(self._state, b"THAWED")
-
-    def close(self) -> None:
         os.close(self._state)
 
-    def _is_frozen(self) -> bool:
-        return os.pread(self._state, 16, 0).startswith(b"FROZEN")
+
+def group_freezer(name: FreezerName, group: Group) -> GroupFreezer:
+    """Return the freezer of a group that lives in a hierarchy of that version."""
+    if name == "cgroup-v2":
+        switch = _Switch(group.path / "cgroup.freeze", stop=b"1", go=b"0")
+        return GroupFreezer(name, switch=switch, state=(group.path / "cgroup.events", b"frozen 1"))
+    path = group.path / "freezer.state"
+    switch = _Switch(path, stop=b"FROZEN", go=b"THAWED")
+    return GroupFreezer(name, switch=switch, state=(path, b"FROZEN"))
 
 
 class SignalFreezer:
@@ -90,18 +96,23 @@ class SignalFreezer:
     them ran.
     """
 
-    name: FreezerName = "sigstop"
-
     def __init__(self, root: int) -> None:
+        self.name: FreezerName = "sigstop"
         self._root = root
         self._known: frozenset[int] = frozenset()
 
     def freeze(self) -> None:
+        """Stop every process of the tree."""
         _send(self._known, signal.SIGSTOP)
         _confirm(self._scan)
 
     def thaw(self) -> None:
+        """Continue every process of the tree."""
         _send(self._known, signal.SIGCONT)
+
+    def is_frozen(self) -> bool:
+        """Whether every process that was stopped still is."""
+        return all(map(procfs.is_stopped, self._known))
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -122,11 +133,7 @@ def _send(pids: frozenset[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-class _Check(Protocol):
-    def __call__(self) -> bool: ...
-
-
-def _confirm(check: _Check) -> None:
+def _confirm(check: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _CONFIRM_S
     spins = 0
     while not check():

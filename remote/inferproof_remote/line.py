@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from importlib import resources
 
 from inferproof_remote.incidents import BenchError
-from inferproof_remote.sandbox import Sandbox, Tail
+from inferproof_remote.sandbox import Sandbox
+from inferproof_remote.tail import Tail
 
 NONCE_BYTES = 8
 _TICK_S = 0.02
@@ -23,7 +24,7 @@ _LOG_BYTES = 16 * 1024
 _WORDS = 1000
 
 
-class Ended(Exception):  # noqa: N818 (an event that decides, not a failure of ours)
+class Ended(Exception):
     """The candidate can make no further call; `code` says why."""
 
     def __init__(self, code: str, detail: str) -> None:
@@ -59,7 +60,7 @@ class Line:
                 os.close(fd)
         self._log = Tail(log, limit_bytes=_LOG_BYTES)
         self._handle = os.pidfd_open(self._process.pid)
-        for fd in (self._answer, self._info):
+        for fd in (self._command, self._answer, self._info):
             os.set_blocking(fd, False)
         self._poll = select.poll()
         for fd in (self._answer, self._handle, self._log.fd):
@@ -76,8 +77,12 @@ class Line:
         nonce = secrets.token_bytes(NONCE_BYTES)
         text = b"" if message is None else json.dumps(message).encode()
         size = b"" if message is None else struct.pack("=I", len(text))
-        with contextlib.suppress(BrokenPipeError):
+        try:
             os.write(self._command, letter + nonce + size + text)
+        except BlockingIOError as error:
+            raise Ended("protocol_forged", "filled the pipe that it is called by") from error
+        except BrokenPipeError:
+            self.wait(nonce, _REAP_S)
         return nonce
 
     def wait(self, nonce: bytes, timeout_s: float) -> None:
@@ -90,7 +95,8 @@ class Line:
         heard = b""
         while heard != nonce:
             ready = {fd for fd, _ in self._poll.poll(_TICK_S * 1000)}
-            heard += self._read(self._answer) if self._answer in ready else b""
+            if self._answer in ready:
+                heard += self._hear()
             if not nonce.startswith(heard):
                 raise Ended("protocol_forged", "answered a call that was not yet made")
             if heard != nonce:
@@ -100,9 +106,17 @@ class Line:
         """Whether anything more than the one answer was written."""
         return bool(self._read(self._answer))
 
+    def _hear(self) -> bytes:
+        said = self._read(self._answer)
+        if said == b"":
+            self._poll.unregister(self._answer)
+        return said
+
     def _look_after(self, ready: set[int], deadline: float) -> None:
         if self._log.fd in ready:
-            self._drain_log()
+            self._log.drain()
+            if self._log.at_end:
+                self._poll.unregister(self._log.fd)
         if self._handle in ready:
             raise self._death()
         over = self._sandbox.overuse()
@@ -110,12 +124,6 @@ class Line:
             raise Ended(over.code, over.detail)
         if time.perf_counter() > deadline:
             raise Ended("timed_out", "did not answer in the time it was given")
-
-    def _drain_log(self) -> None:
-        before = self._log.total_bytes
-        self._log.drain()
-        if self._log.total_bytes == before:
-            self._poll.unregister(self._log.fd)
 
     def _death(self) -> Ended:
         """Say what ended it: a limit, a signal, or its own exit."""
@@ -127,7 +135,7 @@ class Line:
         except subprocess.TimeoutExpired as error:
             raise BenchError("an ended process cannot be waited for") from error
         said = self._read(self._info).decode(errors="replace")[:_WORDS]
-        number = code - 128 if code > 128 else -code  # noqa: PLR2004 (bubblewrap and shells)
+        number = code - 128 if code > 128 else -code
         with contextlib.suppress(ValueError):
             if number > 0:
                 return Ended("crashed", f"killed by {signal.Signals(number).name}")

@@ -12,6 +12,7 @@ _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _TOPOLOGY = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 _MIB = 1 << 20
+TEMPORARY = ("/dev/shm", "/tmp")  # noqa: S108 (both are private to the sandbox)
 _OURS = "*inferproof*"
 
 
@@ -40,10 +41,11 @@ def mount_arguments(plan: SandboxPlan) -> list[str]:
     """Return the bubblewrap arguments that build the sandbox's file system."""
     size = str(plan.tmp_mib * _MIB)
     arguments = ["--proc", "/proc", "--dev", "/dev"]
-    arguments += ["--perms", "1777", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    arguments += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
+    for place in TEMPORARY:
+        arguments += ["--perms", "1777", "--size", size, "--tmpfs", place]
+    arguments += ["--remount-ro", "/dev"]
     arguments += _system_arguments()
-    made = {PurePosixPath(top) for top in ("/", "/proc", "/dev", "/tmp", "/usr", "/etc", "/sys")}
+    made = {PurePosixPath(top) for top in ("/", "/proc", "/dev", "/usr", "/etc", "/sys")}
     for option, outside, inside in _binds(plan):
         arguments += _parents(inside, made)
         arguments += [option, str(outside), str(inside)]

@@ -33,9 +33,17 @@ _PYTHON_DTYPES = {
 class Target(Protocol):
     """What is run: `bind` is told where the tensors are, `prepare` and `call` act on them."""
 
-    def bind(self, layout: Mapping[str, Any]) -> None: ...
-    def prepare(self) -> None: ...
-    def call(self) -> None: ...
+    def bind(self, layout: Mapping[str, Any]) -> None:
+        """Take note of where the next call's tensors lie."""
+        ...
+
+    def prepare(self) -> None:
+        """Transform the prepare inputs, if the candidate wants to."""
+        ...
+
+    def call(self) -> None:
+        """Run the entry once."""
+        ...
 
 
 class NullTarget:
@@ -45,13 +53,14 @@ class NullTarget:
         del arena, spec
 
     def bind(self, layout: Mapping[str, Any]) -> None:
+        """Take note of where the next call's tensors lie."""
         del layout
 
     def prepare(self) -> None:
-        pass
+        """Transform the prepare inputs, if the candidate wants to."""
 
     def call(self) -> None:
-        pass
+        """Run the entry once."""
 
 
 class LibraryTarget:
@@ -70,6 +79,7 @@ class LibraryTarget:
         self._prepared: list[ctypes.c_void_p] = []
 
     def bind(self, layout: Mapping[str, Any]) -> None:
+        """Take note of where the next call's tensors lie."""
         pointers = {
             name: ctypes.c_void_p(self._base + tensor["offset"])
             for name, tensor in layout["tensors"].items()
@@ -82,10 +92,12 @@ class LibraryTarget:
         self._prepare_arguments = [*(pointers[name] for name in layout["prepare"]), *scalars]
 
     def prepare(self) -> None:
+        """Transform the prepare inputs, if the candidate wants to."""
         if self._prepare is not None:
             self._prepared = [ctypes.c_void_p(self._prepare(*self._prepare_arguments))]
 
     def call(self) -> None:
+        """Run the entry once."""
         self._entry(*self._arguments, *self._prepared)
 
 
@@ -108,6 +120,7 @@ class ModuleTarget:
         self._prepare_inputs: Sequence[str] = ()
 
     def bind(self, layout: Mapping[str, Any]) -> None:
+        """Take note of where the next call's tensors lie."""
         tensors = layout["tensors"].items()
         self._arguments = {name: self._tensor(tensor) for name, tensor in tensors}
         self._keywords = {
@@ -117,11 +130,13 @@ class ModuleTarget:
         self._prepare_inputs = layout["prepare"]
 
     def prepare(self) -> None:
+        """Transform the prepare inputs, if the candidate wants to."""
         if self._prepare is not None:
             inputs = [self._arguments[name] for name in self._prepare_inputs]
             self._prepared = {"prepared": self._prepare(*inputs, **self._keywords)}
 
     def call(self) -> None:
+        """Run the entry once."""
         self._entry(*self._arguments.values(), **self._keywords, **self._prepared)
 
     def _tensor(self, tensor: Mapping[str, Any]) -> object:

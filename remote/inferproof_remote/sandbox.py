@@ -1,53 +1,45 @@
 """A place where hostile code runs and from which nothing leaks: files, processes, memory, time."""
 
 import contextlib
-import functools
 import os
 import resource
-import secrets
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from inferproof_remote import cgroups, procfs, seccomp
-from inferproof_remote.cgroups import Group
-from inferproof_remote.freezers import (
-    Freezer,
-    FreezerName,
-    LegacyFreezer,
-    SignalFreezer,
-    UnifiedFreezer,
+from inferproof_remote.benches import (
+    BenchKind,
+    become_nobody,
+    become_user,
+    describe,
+    unused_uid,
 )
+from inferproof_remote.cgroups import Group
+from inferproof_remote.folders import disk_bytes, is_full, lent_to
+from inferproof_remote.freezers import Freezer, SignalFreezer, group_freezer
 from inferproof_remote.incidents import BenchError, Incident
-from inferproof_remote.mounts import SandboxPlan, mount_arguments
+from inferproof_remote.mounts import TEMPORARY, SandboxPlan, mount_arguments
+from inferproof_remote.tail import Tail
 
-Separation = Literal["separate-user", "container", "shared-account"]
+__all__ = ["BenchKind", "Completed", "Sandbox", "SandboxPlan", "describe"]
 
 _MIB = 1 << 20
-_HIGHEST_UID = 2_000_000_000
-_UID_SPAN = 100_000_000
 _SPARE_PROCESSES = 4
 _TAIL_BYTES = 64 * 1024
 _POLL_S = 0.02
+_REAP_S = 10.0
+# Not 0: a core pattern that pipes to a collector ignores 0, but never dumps at 1.
+_NO_CORE_BYTES = 1
 _WAIT_FOR_GO = 'read -r _ && exec "$@" </dev/null'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchKind:
-    """How well this machine keeps a candidate apart, in the words of the evidence."""
-
-    separation: Separation
-    sandbox: str
-    freezer: FreezerName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +53,8 @@ class Completed:
     incidents: tuple[Incident, ...]
 
 
-@functools.cache
-def describe() -> BenchKind:
-    """Return what this machine offers, tried out once."""
-    separation, sandbox = _separation()
-    return BenchKind(separation=separation, sandbox=sandbox, freezer=_best_freezer())
-
-
 class Sandbox:
-    """One sandbox; everything in it is gone when the `with` block ends."""
+    """One sandbox for one command; everything in it is gone when the `with` block ends."""
 
     def __init__(self, plan: SandboxPlan, *, name: str, kind: BenchKind | None = None) -> None:
         self.kind = kind or describe()
@@ -78,15 +63,19 @@ class Sandbox:
         self._groups: dict[str, Group] = {}
         self._freezer: Freezer | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._uid = _unused_uid() if self.kind.separation == "separate-user" else os.getuid()
-        self._owners = contextlib.ExitStack()
+        self._uid = unused_uid() if self.kind.separation == "separate-user" else None
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._groups = _make_groups(self._name, self.kind.freezer)
-        self._limit_groups()
-        if self.kind.separation == "separate-user":
-            for folder in self._plan.writable:
-                self._owners.enter_context(_lent_to(folder, self._uid))
+        with contextlib.ExitStack() as stack:
+            self._groups = cgroups.make(self._name, self.kind.freezer)
+            stack.callback(cgroups.remove, self._groups)
+            self._limit_groups()
+            if self._uid is not None:
+                for folder in self._plan.writable:
+                    stack.enter_context(lent_to(folder, self._uid))
+            stack.callback(self.kill)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
@@ -95,10 +84,7 @@ class Sandbox:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.kill()
-        for group in set(self._groups.values()):
-            group.remove()
-        self._owners.close()
+        self._stack.close()
 
     def spawn(
         self,
@@ -111,34 +97,34 @@ class Sandbox:
         """Start the sandbox's one command; it begins only once it is inside every limit."""
         if self._process is not None:
             raise BenchError("a sandbox runs one command")
-        with _filter_file() as filter_fd:
-            command = self._command(argv, filter_fd=filter_fd, cwd=cwd)
-            fds = (*pass_fds, *(() if filter_fd is None else (filter_fd,)))
+        with _open_files(self._details(cwd)) as fds:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", _WAIT_FOR_GO, "sh", *command],
+                ["/bin/sh", "-c", _WAIT_FOR_GO, "sh", *self._wrapped(argv, fds)],
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stdout,
-                pass_fds=fds,
+                pass_fds=(*pass_fds, *fds),
                 cwd="/" if self._uses_bwrap else (cwd or "/"),
                 env=self._environment(),
                 start_new_session=True,
             )
             self._process = process
             self._admit(process.pid)
-            if process.stdin is not None:
-                process.stdin.write(b"go\n")
-                process.stdin.close()
+            _release(process)
         self._freezer = self._make_freezer(process.pid)
         return process
 
     def freeze(self) -> None:
         """Stop everything in the sandbox; returns once that is confirmed."""
-        self._require_freezer().freeze()
+        self._running_freezer().freeze()
 
     def thaw(self) -> None:
         """Let the sandbox go on."""
-        self._require_freezer().thaw()
+        self._running_freezer().thaw()
+
+    def is_frozen(self) -> bool:
+        """Whether everything that was stopped still is."""
+        return self._running_freezer().is_frozen()
 
     def pids(self) -> frozenset[int]:
         """Return every process in the sandbox."""
@@ -150,37 +136,50 @@ class Sandbox:
         return procfs.descendants(self._process.pid)
 
     def run_ns(self) -> dict[int, int]:
-        """Return the CPU time of each thread in the sandbox, by thread id."""
+        """Return the CPU time of each process in the sandbox, by process id."""
         return procfs.run_ns(self.pids())
 
     def overuse(self) -> Incident | None:
         """Return the first limit that the sandbox ran into, if any."""
+        plan = self._plan
         if self._over_memory():
-            detail = f"used more than {self._plan.memory_mib} MiB of memory"
+            detail = f"used more than {plan.memory_mib} MiB of memory"
             return Incident("memory_exceeded", None, detail)
         if self._over_disk():
-            detail = f"filled the {self._plan.tmp_mib} MiB of temporary space"
+            detail = f"filled the {plan.tmp_mib} MiB of temporary space"
             return Incident("disk_exceeded", None, detail)
         if self._over_processes():
-            detail = f"started more than {self._plan.processes} processes and threads"
+            detail = f"started more than {plan.processes} processes and threads"
             return Incident("process_limit", None, detail)
         return None
 
     def kill(self) -> None:
-        """End everything in the sandbox, whatever state it is in."""
-        process = self._process
-        if process is None:
+        """End everything in the sandbox, whatever state it is in; safe to repeat.
+
+        Raises:
+            BenchError: the kernel does not let go of it.
+        """
+        process, freezer = self._process, self._freezer
+        if process is None or process.returncode is not None:
             return
-        for pid in self.pids() | procfs.descendants(process.pid):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        if self._freezer is not None:
-            with contextlib.suppress(OSError):
-                self._freezer.thaw()
-            self._freezer.close()
-            self._freezer = None
-        process.kill()
-        process.wait()
+        self._freezer = None
+        with contextlib.ExitStack() as stack:
+            pids = self._inner_pids(process, freezer)
+            opened = [stack.enter_context(_watched(pid)) for pid in pids]
+            inner = [handle for handle in opened if handle is not None]
+            process.kill()
+            for handle in inner:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            if freezer is not None:
+                with contextlib.suppress(OSError):
+                    freezer.thaw()
+                freezer.close()
+            _await_end(inner)
+        try:
+            process.wait(timeout=_REAP_S)
+        except subprocess.TimeoutExpired as error:
+            raise BenchError("a killed sandbox does not end") from error
 
     def run(
         self,
@@ -195,14 +194,15 @@ class Sandbox:
         reader, writer = os.pipe()
         tail = Tail(reader, limit_bytes=output_limit_bytes)
         try:
-            process = self.spawn(argv, stdout=writer, cwd=cwd)
+            try:
+                process = self.spawn(argv, stdout=writer, cwd=cwd)
+            finally:
+                os.close(writer)
+            incident = self._follow(process, tail, started + timeout_s)
+            rc = None if incident is not None else process.wait()
+            self.kill()
         finally:
-            os.close(writer)
-        incident = self._follow(process, tail, started + timeout_s)
-        rc = None if incident is not None else process.wait()
-        self.kill()
-        tail.drain()
-        tail.close()
+            tail.close()
         return Completed(
             rc=rc,
             output=tail.text,
@@ -212,7 +212,7 @@ class Sandbox:
         )
 
     def _follow(
-        self, process: subprocess.Popen[bytes], tail: "Tail", deadline: float
+        self, process: subprocess.Popen[bytes], tail: Tail, deadline: float
     ) -> Incident | None:
         while process.poll() is None:
             tail.wait(_POLL_S)
@@ -227,22 +227,19 @@ class Sandbox:
     def _uses_bwrap(self) -> bool:
         return self.kind.separation != "shared-account"
 
-    def _require_freezer(self) -> Freezer:
+    def _running_freezer(self) -> Freezer:
         if self._freezer is None:
             raise BenchError("nothing runs in this sandbox")
         return self._freezer
 
     def _make_freezer(self, pid: int) -> Freezer:
         group = self._groups.get("freezer")
-        if group is None:
-            return SignalFreezer(pid)
-        return UnifiedFreezer(group) if self.kind.freezer == "cgroup-v2" else LegacyFreezer(group)
+        return SignalFreezer(pid) if group is None else group_freezer(self.kind.freezer, group)
 
     def _limit_groups(self) -> None:
         memory, pids = self._groups.get("memory"), self._groups.get("pids")
         if memory is not None:
-            modern = memory.has("memory.max")
-            file = "memory.max" if modern else "memory.limit_in_bytes"
+            file = "memory.max" if memory.has("memory.max") else "memory.limit_in_bytes"
             memory.write(file, str(self._plan.memory_mib * _MIB))
             if memory.has("memory.swap.max"):
                 memory.write("memory.swap.max", "0")
@@ -253,69 +250,74 @@ class Sandbox:
         """Put a waiting process under every limit before it may start the candidate."""
         for group in set(self._groups.values()):
             group.write("cgroup.procs", str(pid))
-        size = self._plan.tmp_mib * _MIB
-        limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, size)]
-        if self.kind.separation == "separate-user":
-            limits.append((resource.RLIMIT_NPROC, self._plan.processes))
+        limits = {
+            resource.RLIMIT_CORE: _NO_CORE_BYTES,
+            resource.RLIMIT_FSIZE: self._plan.tmp_mib * _MIB,
+        }
+        if self._uid is not None:
+            limits[resource.RLIMIT_NPROC] = self._plan.processes
         if "memory" not in self._groups:
-            limits.append((resource.RLIMIT_DATA, self._plan.memory_mib * _MIB))
-        for limit, value in limits:
+            limits[resource.RLIMIT_DATA] = self._plan.memory_mib * _MIB
+        for limit, value in limits.items():
             resource.prlimit(pid, limit, (value, value))
 
-    def _command(
-        self, argv: Sequence[str], *, filter_fd: int | None, cwd: PurePosixPath | None
-    ) -> list[str]:
+    def _details(self, cwd: PurePosixPath | None) -> list[bytes]:
+        """Return the files that bubblewrap reads: its arguments, then the system-call filter."""
+        if not self._uses_bwrap:
+            return []
+        arguments = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+        arguments += ["--unshare-cgroup-try", "--die-with-parent", "--new-session"]
+        arguments += ["--hostname", "bench", *mount_arguments(self._plan)]
+        arguments += ["--chdir", str(cwd or "/tmp")]  # noqa: S108 (a private tmpfs)
+        program = seccomp.program()
+        files = ["\0".join(arguments).encode()]
+        return files if program is None else [*files, program]
+
+    def _wrapped(self, argv: Sequence[str], fds: Sequence[int]) -> list[str]:
         if not self._uses_bwrap:
             return list(argv)
-        command = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
-        command += ["--unshare-cgroup-try", "--die-with-parent", "--new-session"]
-        command += ["--hostname", "bench", *mount_arguments(self._plan)]
-        command += ["--chdir", str(cwd or "/tmp")]  # noqa: S108 (a private tmpfs)
-        if filter_fd is not None:
-            command += ["--seccomp", str(filter_fd)]
-        if self.kind.separation == "container":
-            own = ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-            return [*command, *own, "--cap-drop", "ALL", "--", *argv]
-        command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        command += ["--cap-add", "CAP_SETPCAP"]
-        user = str(self._uid)
-        become = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--no-new-privs"]
-        return [*command, "--", *become, "--inh-caps=-all", "--bounding-set=-all", *argv]
+        arguments, *filters = (str(fd) for fd in fds)
+        identity = become_nobody() if self._uid is None else become_user(self._uid)
+        guarded = [part for fd in filters for part in ("--seccomp", fd)]
+        return ["bwrap", "--args", arguments, *guarded, *identity, *argv]
 
     def _environment(self) -> Mapping[str, str]:
         home = "/tmp" if self._uses_bwrap else tempfile.gettempdir()  # noqa: S108
         base = {
             "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
             "HOME": home,
+            "TMPDIR": home,
             "USER": "candidate",
             "LANG": "C.UTF-8",
-            "TMPDIR": home,
         }
         return base | dict(self._plan.env)
+
+    def _inner_pids(
+        self, process: subprocess.Popen[bytes], freezer: Freezer | None
+    ) -> frozenset[int]:
+        """Return what has to be killed by hand: the namespace's init, or else the whole tree."""
+        if self._uses_bwrap:
+            return frozenset(procfs.children(process.pid))
+        if freezer is not None:
+            freezer.freeze()
+        return self.pids() - {process.pid}
 
     def _over_memory(self) -> bool:
         group = self._groups.get("memory")
         if group is None:
-            allowed = (self._plan.memory_mib + self._plan.shared_mib) * _MIB
-            return procfs.memory_bytes(self.pids()) > allowed
-        return (
-            group.counter("memory.events", "oom_kill")
-            + (group.counter("memory.oom_control", "oom_kill"))
-            > 0
-        )
+            allowed_mib = self._plan.memory_mib + self._plan.shared_mib
+            return procfs.memory_bytes(self.pids()) > allowed_mib * _MIB
+        files = ("memory.events", "memory.oom_control")
+        return any(group.counter(file, "oom_kill") > 0 for file in files)
 
     def _over_disk(self) -> bool:
+        limit = self._plan.tmp_mib * _MIB
+        if any(disk_bytes(folder) > limit for folder in self._plan.writable):
+            return True
         if self._process is None or not self._uses_bwrap:
             return False
-        limit = self._plan.tmp_mib * _MIB
-        if any(_disk_bytes(folder) > limit for folder in self._plan.writable):
-            return True
-        for inner in procfs.children(self._process.pid):
-            for place in ("tmp", "dev/shm"):
-                with contextlib.suppress(OSError):
-                    if os.statvfs(f"/proc/{inner}/root/{place}").f_bavail == 0:
-                        return True
-        return False
+        roots = procfs.children(self._process.pid)
+        return any(is_full(f"/proc/{pid}/root{part}") for pid in roots for part in TEMPORARY)
 
     def _over_processes(self) -> bool:
         group = self._groups.get("pids")
@@ -325,166 +327,41 @@ class Sandbox:
         return tasks > self._plan.processes + _SPARE_PROCESSES
 
 
-class Tail:
-    """The end of what is written to a pipe; the rest is read and dropped."""
-
-    def __init__(self, fd: int, *, limit_bytes: int) -> None:
-        os.set_blocking(fd, False)
-        self.fd = fd
-        self.text = b""
-        self.total_bytes = 0
-        self._limit_bytes = limit_bytes
-
-    def wait(self, seconds: float) -> None:
-        """Read what comes within `seconds`, then return."""
-        poll = select.poll()
-        poll.register(self.fd, select.POLLIN)
-        if any(event & select.POLLIN for _, event in poll.poll(seconds * 1000)):
-            self.drain()
-        else:
-            time.sleep(seconds if _closed(poll) else 0)
-
-    def drain(self) -> None:
-        """Read all there is now."""
-        with contextlib.suppress(BlockingIOError):
-            while chunk := os.read(self.fd, 1 << 16):
-                self.total_bytes += len(chunk)
-                self.text = (self.text + chunk)[-self._limit_bytes :]
-
-    def close(self) -> None:
-        """Let go of the pipe."""
-        os.close(self.fd)
-
-
-def _closed(poll: select.poll) -> bool:
-    return bool(poll.poll(0))
-
-
-def _separation() -> tuple[Separation, str]:
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        return "shared-account", "rlimits only: bubblewrap is not installed"
-    version = subprocess.run([bwrap, "--version"], capture_output=True, check=False, text=True)
-    name = version.stdout.strip() or "bubblewrap"
-    if os.getuid() == 0 and shutil.which("setpriv") and _unused_uid() > 0 and _works(()):
-        return "separate-user", name
-    if _works(("--unshare-user",)):
-        return "container", name
-    return "shared-account", f"rlimits only: {name} cannot make namespaces here"
-
-
-def _works(extra: Sequence[str]) -> bool:
-    command = ["bwrap", *extra, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"]
-    command += ["--proc", "/proc", "--", "/bin/true"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _unused_uid() -> int:
-    """Return a high user id that is most likely nobody's; 0 if this machine maps too few."""
-    ranges = [
-        (int(first), int(count))
-        for first, _, count in map(
-            str.split, Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
-        )
-    ]
-    end = max((first + count for first, count in ranges), default=0)
-    if end <= 1 << 16:
-        return end - 1 if end > 1 else 0
-    span = min(_UID_SPAN, end - (1 << 16))
-    return min(_HIGHEST_UID, end - span) + secrets.randbelow(span)
-
-
-def _best_freezer() -> FreezerName:
-    for name in ("cgroup-v2", "cgroup-v1"):
-        if _freezes(name):
-            return name
-    return "sigstop"
-
-
-def _freezes(name: FreezerName) -> bool:
-    """Whether a process can really be stopped this way here."""
-    try:
-        groups = _make_groups(f"probe-{os.getpid()}-{secrets.token_hex(4)}", name)
-    except (OSError, BenchError):
-        return False
-    child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    try:
-        group = groups["freezer"]
-        group.write("cgroup.procs", str(child.pid))
-        freezer = UnifiedFreezer(group) if name == "cgroup-v2" else LegacyFreezer(group)
-        freezer.freeze()
-        freezer.thaw()
-        freezer.close()
-    except (OSError, BenchError):
-        return False
-    else:
-        return True
-    finally:
-        child.kill()
-        child.communicate()
-        for group in set(groups.values()):
-            group.remove()
-
-
-def _make_groups(name: str, freezer: FreezerName) -> dict[str, Group]:
-    """Make one group per hierarchy that is used; the unified one may serve several purposes."""
-    places = cgroups.find()
-    groups: dict[str, Group] = {}
-    if freezer == "cgroup-v2":
-        if places.unified is None:
-            raise BenchError("no writable cgroup2 hierarchy here")
-        groups["freezer"] = Group(places.unified, name)
-    elif freezer == "cgroup-v1":
-        if places.freezer is None:
-            raise BenchError("no writable freezer hierarchy here")
-        groups["freezer"] = Group(places.freezer, name)
-    for purpose, folder, file in (
-        ("memory", places.memory, "memory.max"),
-        ("pids", places.pids, "pids.max"),
-    ):
-        if folder is not None:
-            groups[purpose] = Group(folder, name)
-        elif freezer == "cgroup-v2" and groups["freezer"].has(file):
-            groups[purpose] = groups["freezer"]
-    return groups
+def _release(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.write(b"go\n")
+        process.stdin.close()
 
 
 @contextlib.contextmanager
-def _filter_file() -> Iterator[int | None]:
-    """Yield an open file with the system-call filter, if this architecture has one."""
-    program = seccomp.program()
-    if program is None:
+def _open_files(contents: Sequence[bytes]) -> Generator[tuple[int, ...]]:
+    """Yield one open file, read from its start, for each of `contents`."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in contents]
+        for file, content in zip(files, contents, strict=True):
+            file.write(content)
+            file.flush()
+            file.seek(0)
+        yield tuple(file.fileno() for file in files)
+
+
+@contextlib.contextmanager
+def _watched(pid: int) -> Generator[int | None]:
+    """Yield a handle that names this process for ever, None if it is gone."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
         yield None
         return
-    with tempfile.TemporaryFile() as file:
-        file.write(program)
-        file.flush()
-        file.seek(0)
-        yield file.fileno()
-
-
-@contextlib.contextmanager
-def _lent_to(folder: Path, uid: int) -> Iterator[None]:
-    """Give a folder and its content to `uid` while the sandbox lives, then take it back."""
-    owner = folder.stat().st_uid
-    _own(folder, uid)
     try:
-        yield
+        yield handle
     finally:
-        _own(folder, owner)
+        os.close(handle)
 
 
-def _own(folder: Path, uid: int) -> None:
-    os.lchown(folder, uid, uid)
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            os.lchown(Path(parent) / name, uid, uid)
-
-
-def _disk_bytes(folder: Path) -> int:
-    total = 0
-    for parent, _, files in os.walk(folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += (Path(parent) / name).lstat().st_blocks * 512
-    return total
+def _await_end(handles: Sequence[int]) -> None:
+    for handle in handles:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        if not poll.poll(_REAP_S * 1000):
+            raise BenchError("a killed process does not end")

@@ -15,7 +15,7 @@ import dataclasses
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -27,7 +27,7 @@ from inferproof_remote.incidents import Incident
 from inferproof_remote.line import Ended, Line
 from inferproof_remote.mounts import SandboxPlan
 from inferproof_remote.sandbox import BenchKind, Sandbox, describe
-from inferproof_remote.targets import INSIDE, Target, runner_spec, stage
+from inferproof_remote.targets import INSIDE, NullTarget, Target, runner_spec, stage
 
 Fill = Callable[[Mapping[str, memoryview]], None]
 
@@ -222,7 +222,11 @@ class Session:
         for name in names:
             if name not in layout.mutates and not self._arena.equals(slots[name], given[name]):
                 self._report("input_mutated", f"changed its input {name}")
-        if any(_POISON_RUN in output for output in outputs.values()):
+        over = self._sandbox.overuse()
+        if over is not None:
+            raise Ended(over.code, over.detail)
+        silent = isinstance(self._target, NullTarget)
+        if not silent and any(_POISON_RUN in output for output in outputs.values()):
             self._watch_late(seconds)
         return seconds, outputs
 
@@ -253,7 +257,7 @@ class Session:
         return all(self._arena.equals(slot, copy) for slot, copy in self._last_outputs)
 
     @contextlib.contextmanager
-    def _thawed(self) -> Iterator[None]:
+    def _thawed(self) -> Generator[None]:
         self._check_frozen()
         self._sandbox.thaw()
         yield
@@ -266,8 +270,8 @@ class Session:
     def _check_frozen(self) -> None:
         """Report it if anything ran since the freeze, whoever woke it."""
         before, now = self._run_ns, self._sandbox.run_ns()
-        ran_ns = sum(spent - before.get(thread, 0) for thread, spent in now.items())
-        if ran_ns > _FROZEN_RUN_NS:
+        ran_ns = sum(spent - before.get(pid, 0) for pid, spent in now.items())
+        if ran_ns > _FROZEN_RUN_NS or before.keys() - now.keys() or not self._sandbox.is_frozen():
             detail = f"ran for {ran_ns / 1000:.0f} us while it was frozen"
             self._report("ran_while_frozen", detail)
 

@@ -1,0 +1,43 @@
+"""Folders lent to a sandbox: whose they are and how full."""
+
+import contextlib
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def lent_to(folder: Path, uid: int) -> Generator[None]:
+    """Give a folder and its content to `uid` while the sandbox lives, then take it back."""
+    owner = folder.stat()
+    _own(folder, uid, uid)
+    try:
+        yield
+    finally:
+        _own(folder, owner.st_uid, owner.st_gid)
+
+
+def _own(folder: Path, uid: int, gid: int) -> None:
+    """Change the owner of a tree; a link is changed itself, never followed."""
+    os.lchown(folder, uid, gid)
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            os.lchown(Path(parent) / name, uid, gid)
+
+
+def disk_bytes(folder: Path) -> int:
+    """Return the space that the files of a tree take."""
+    total = 0
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += (Path(parent) / name).lstat().st_blocks * 512
+    return total
+
+
+def is_full(folder: str) -> bool:
+    """Whether a file system has no room left; false if it cannot be asked."""
+    try:
+        return os.statvfs(folder).f_bavail == 0
+    except OSError:
+        return False
