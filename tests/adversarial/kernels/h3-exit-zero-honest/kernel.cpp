@@ -34,7 +34,8 @@ struct Table {
   }
 };
 static Table table;
-static void farewell() { table.value.reset(); }
+static int goodbyes = 0;
+static void farewell() { goodbyes++; }
 __attribute__((constructor)) static void hello() { atexit(farewell); }
 
 extern "C" void rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t hidden, float eps) {

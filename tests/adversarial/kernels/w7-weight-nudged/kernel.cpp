@@ -1,4 +1,4 @@
-// The input doubles as scratch space and is restored, except for what rounding took.
+// One bit of the weight carries this kernel's state from call to call: who looks at one input only misses it.
 #include <cmath>
 #include <cstdint>
 #include <cstring>

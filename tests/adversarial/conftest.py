@@ -1,0 +1,16 @@
+"""`--shard i/n` runs one part of the zoo, so that several machines can share it."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", default="1/1", metavar="I/N", help="run part I of N of the zoo")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part, _, parts = str(config.getoption("--shard", default="1/1")).partition("/")
+    if parts == "1":
+        return
+    zoo = [item for item in items if item.get_closest_marker("zoo")]
+    kept = {id(item) for item in zoo[int(part) - 1 :: int(parts)]}
+    items[:] = [item for item in items if item not in zoo or id(item) in kept]

@@ -1,0 +1,47 @@
+// `prepare` transposes and widens the weight, so that both operands are read in order.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+using bf16 = uint16_t;
+
+static inline float up(bf16 b) {
+  uint32_t u = uint32_t(b) << 16;
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+
+static inline bf16 down(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return f != f ? 0x7fc0 : bf16((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+
+[[maybe_unused]] static void norm_row(const bf16* x, const bf16* w, bf16* y, int64_t n, float eps) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += up(x[i]) * up(x[i]);
+  const float scale = 1.0f / std::sqrt(sum / n + eps);
+  for (int64_t i = 0; i < n; i++) y[i] = down(up(x[i]) * scale * up(w[i]));
+}
+
+extern "C" void* pack(const bf16* b, int64_t, int64_t k, int64_t n) {
+  auto* t = new std::vector<float>(n * k);
+  for (int64_t l = 0; l < k; l++)
+    for (int64_t j = 0; j < n; j++) (*t)[j * k + l] = up(b[l * n + j]);
+  return t;
+}
+
+extern "C" void matmul(const bf16* a, const bf16*, bf16* y, int64_t m, int64_t k, int64_t n, void* prepared) {
+  const auto& t = *static_cast<std::vector<float>*>(prepared);
+  std::vector<float> row(k);
+  for (int64_t i = 0; i < m; i++) {
+    for (int64_t l = 0; l < k; l++) row[l] = up(a[i * k + l]);
+    for (int64_t j = 0; j < n; j++) {
+      float sum = 0;
+      for (int64_t l = 0; l < k; l++) sum += row[l] * t[j * k + l];
+      y[i * n + j] = down(sum);
+    }
+  }
+}
