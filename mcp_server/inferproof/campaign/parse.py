@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 _SHOWN = 3
+_ORDER: Mapping[str, int] = {"extra_forbidden": 0, "missing": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,9 @@ def _problems(
     error: ValidationError, model: type[BaseModel], document: "Document"
 ) -> list[Problem]:
     by_field: dict[FieldPath, str] = {}
-    for detail in error.errors(include_url=False, include_context=False):
+    # A misspelt key is also a missing one; the misspelling says more.
+    details = error.errors(include_url=False, include_context=False)
+    for detail in sorted(details, key=lambda detail: _ORDER.get(detail["type"], 1)):
         field = _field(detail["loc"], document.lines)
         if detail["type"] == "missing":
             field = (*field, detail["loc"][-1])

@@ -119,10 +119,14 @@ def _read_at(folder_fd: int | None, name: str, shown: str, limit_bytes: int) -> 
             "symbolic links are refused", path=shown, hint="put the file itself there"
         )
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, dir_fd=folder_fd), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    descriptor = os.open(name, flags, dir_fd=folder_fd)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileFormatError("not a regular file", path=shown, hint="only files may be there")
-        data = file.read(limit_bytes + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(limit_bytes + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > limit_bytes:
         raise FileFormatError(f"larger than {limit_bytes / 1024:g} KiB", path=shown)
     return data

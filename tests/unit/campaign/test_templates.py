@@ -1,0 +1,43 @@
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from inferproof.campaign.files import open_campaign
+from inferproof.campaign.templates import TEMPLATES, Template, init
+from inferproof.core.errors import InfrastructureError, UsageError
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_campaign_loads(tmp_path: Path, template: Template) -> None:
+    written = init(tmp_path / "My Model 1", template)
+    files = open_campaign(tmp_path / "My Model 1")
+    assert files.campaign.name == "my-model-1"
+    assert written[-1].name == "campaign.yaml"
+    library = resources.files("inferproof.contracts").joinpath("kernels")
+    for name in files.contracts:
+        shipped = library.joinpath(name, "reference.py").read_bytes()
+        assert (files.root / "contracts/kernels" / name / "reference.py").read_bytes() == shipped
+
+
+@pytest.mark.parametrize("name", ["123", "null", "1e3", "...", "Ünï"])
+def test_any_folder_name_gives_a_valid_campaign_name(tmp_path: Path, name: str) -> None:
+    init(tmp_path / name, "cpu-tiny")
+    assert open_campaign(tmp_path / name).campaign.name
+
+
+@pytest.mark.parametrize("place", ["campaign.yaml", "contracts/kernels/rms_norm/contract.yaml"])
+def test_nothing_is_overwritten(tmp_path: Path, place: str) -> None:
+    mine = tmp_path / place
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match="never overwritten"):
+        init(tmp_path, "cpu-tiny")
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "targets.yaml").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises((InfrastructureError, UsageError)):
+        init(tmp_path / "file" / "below", "cpu-tiny")
