@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 
 GoldenCheck = Callable[[Path, str], None]
+TESTS = Path(__file__).parent
 SKIPPED_HERE = "skipped here but needed under CI"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="rewrite golden files")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts real processes, by its folder, so that nobody can forget to."""
+    for item in items:
+        if {"integration", "adversarial"} & set(item.path.relative_to(TESTS).parts):
+            item.add_marker("integration")
 
 
 @pytest.fixture
