@@ -13,12 +13,9 @@ from inferproof.ledger.bodies import kind_of
 from inferproof.ledger.chain import GENESIS, check_chain
 from inferproof.ledger.lock import exclusive
 from inferproof.ledger.store import ENTRY_LIMIT_BYTES, Ledger
+from unit.ledger.worlds import note
 
 Body = dict[str, Json]
-
-
-def note(text: str) -> Body:
-    return {"kind": "note", "text": text, "author": "person"}
 
 
 def outcome(job_id: str) -> Body:
@@ -108,10 +105,11 @@ def test_append_if_decides_on_the_ledger_as_it_is_under_the_lock(
 
 
 def test_threads_of_one_server_append_one_chain(ledger: Ledger) -> None:
-    threads = [
-        threading.Thread(target=lambda n=n: [ledger.append(note(f"{n}.{i}")) for i in range(10)])
-        for n in range(4)
-    ]
+    def append_ten(name: str) -> None:
+        for number in range(10):
+            ledger.append(note(f"{name}.{number}"))
+
+    threads = [threading.Thread(target=append_ten, args=(name,)) for name in "abcd"]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -168,21 +166,39 @@ def test_an_unparsable_last_line_is_cut_off_and_recorded(ledger: Ledger, tmp_pat
     assert [kind_of(entry) for entry in again.entries()] == ["note", "repair", "note"]
 
 
+def damaged_line(lines: list[bytes]) -> list[bytes]:
+    return [lines[0], b"rubbish\n", lines[2]]
+
+
+def blank_line(lines: list[bytes]) -> list[bytes]:
+    return [lines[0], b"\n", lines[2]]
+
+
+def changed_line(lines: list[bytes]) -> list[bytes]:
+    return [lines[0], lines[1].replace(b"person", b"parson"), lines[2]]
+
+
+def dropped_line(lines: list[bytes]) -> list[bytes]:
+    return [lines[0], lines[2]]
+
+
+def dropped_first_line(lines: list[bytes]) -> list[bytes]:
+    return lines[1:]
+
+
+def changed_last_line(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], lines[2].replace(b"person", b"parson")]
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda lines: [lines[0], b"rubbish\n", lines[2]], "line 2 .* is not a ledger entry"),
-        (lambda lines: [lines[0], b"\n", lines[2]], "line 2 .* is not a ledger entry"),
-        (
-            lambda lines: [lines[0], lines[1].replace(b"person", b"parson"), lines[2]],
-            "line 2 .* does not match its digest",
-        ),
-        (lambda lines: [lines[0], lines[2]], "line 2 .* does not follow"),
-        (lambda lines: [lines[1], lines[2]], "line 1 .* does not follow"),
-        (
-            lambda lines: [*lines[:2], lines[2].replace(b"person", b"parson")],
-            "line 3 .* does not match its digest",
-        ),
+        (damaged_line, "line 2 .* is not a ledger entry"),
+        (blank_line, "line 2 .* is not a ledger entry"),
+        (changed_line, "line 2 .* does not match its digest"),
+        (dropped_line, "line 2 .* does not follow"),
+        (dropped_first_line, "line 1 .* does not follow"),
+        (changed_last_line, "line 3 .* does not match its digest"),
     ],
 )
 def test_damage_is_never_repaired(

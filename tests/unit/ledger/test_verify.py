@@ -1,0 +1,174 @@
+"""Verify on honest ledgers: what is fine, what is only told, and what is not."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from inferproof.core.canonical import digest_bytes
+from inferproof.core.errors import LedgerError, NotFound, UsageError
+from inferproof.core.evidence import Evidence
+from inferproof.core.values import Outcome, Verdict
+from inferproof.ledger.chain import GENESIS, Severity
+from inferproof.ledger.store import Ledger
+from inferproof.ledger.verify import verify
+from unit.ledger.worlds import (
+    CONTRACT,
+    World,
+    attempt_body,
+    evidence_bytes,
+    evidence_of,
+    judge,
+    note,
+    outcome_body,
+)
+
+
+def test_an_honest_ledger_verifies_without_a_finding(world: World) -> None:
+    report = world.verify(world.ledger.head)
+    assert report.findings == ()
+    assert (report.ok, report.entries, report.head) == (True, 8, world.ledger.head)
+
+
+def test_an_older_head_of_the_same_chain_verifies(world: World) -> None:
+    assert world.verify(world.ledger.entry(2).digest).ok
+    assert world.verify(GENESIS).ok
+
+
+def test_a_copy_without_the_keeper_key_verifies(world: World) -> None:
+    (world.state_dir / "keeper.key").unlink()
+    assert world.verify(world.ledger.head).findings == ()
+
+
+def test_a_failed_candidate_and_a_running_job_are_no_findings(sealed_world: World) -> None:
+    sealed_world.run_job("failed", rc=1)
+    sealed_world.ledger.append(attempt_body("running"))
+    assert sealed_world.verify().findings == ()
+
+
+def test_a_torn_tail_is_told_before_and_after_its_repair(world: World) -> None:
+    head = world.ledger.head
+    with world.ledger.path.open("ab") as file:
+        file.write(b'{"at":"2026')
+    before = world.verify(head)
+    assert before.ok
+    assert [finding.severity for finding in before.findings] == [Severity.NOTICE]
+    world.ledger.append(note("after"))
+    after = world.verify(head)
+    assert after.ok
+    assert "torn tail of 11 bytes" in after.findings[0].what
+
+
+def test_a_verdict_by_another_gate_is_told_and_is_not_tampering(world: World) -> None:
+    def newer(contract: str, evidence: Evidence) -> Sequence[Verdict]:
+        return [
+            verdict.model_copy(
+                update={"gate_digest": digest_bytes(b"newer"), "outcome": Outcome.FAIL}
+            )
+            for verdict in judge(contract, evidence)
+        ]
+
+    report = verify(world.state_dir, world.folder, judge=newer, expected_head=world.ledger.head)
+    assert report.ok
+    (finding,) = report.findings
+    assert finding.severity is Severity.OLDER_GATE
+    assert (finding.seq, finding.kind) == (2, "outcome")
+    assert finding.what == "exit: judged by an older gate; the present gate says fail"
+
+
+def test_a_gate_that_came_later_is_told_as_not_having_judged(world: World) -> None:
+    def more(contract: str, evidence: Evidence) -> Sequence[Verdict]:
+        (verdict,) = judge(contract, evidence)
+        return [verdict, verdict.model_copy(update={"gate": "new"})]
+
+    report = verify(world.state_dir, world.folder, judge=more)
+    assert report.ok
+    assert [finding.what for finding in report.findings] == ["new: has not judged this evidence"]
+
+
+def test_a_pass_that_cannot_be_judged_again_is_no_pass(world: World) -> None:
+    def lost(contract: str, evidence: Evidence) -> Sequence[Verdict]:
+        raise NotFound(f"no contract {contract}")
+
+    report = verify(world.state_dir, world.folder, judge=lost)
+    assert not report.ok
+    assert "cannot be judged again: no contract" in report.findings[0].what
+
+
+def test_the_same_gate_that_says_something_else_is_alteration(world: World) -> None:
+    def stricter(contract: str, evidence: Evidence) -> Sequence[Verdict]:
+        (verdict,) = judge(contract, evidence)
+        return [verdict.model_copy(update={"outcome": Outcome.FAIL})]
+
+    report = verify(world.state_dir, world.folder, judge=stricter)
+    assert not report.ok
+    assert report.findings[0].what.startswith("exit says fail")
+
+
+def test_a_promotion_needs_its_approval_unless_the_campaign_asks_for_none(
+    sealed_world: World,
+) -> None:
+    outcome = sealed_world.run_job("job-1")
+    sealed_world.ledger.append(
+        {
+            "kind": "promotion",
+            "candidate": str(outcome.body.get("candidate") or evidence_of("x").candidate),
+            "contract": CONTRACT,
+            "outcome_seq": outcome.seq,
+            "approval_id": None,
+        }
+    )
+    assert not sealed_world.verify().ok
+    report = verify(
+        sealed_world.state_dir, sealed_world.folder, judge=judge, approval_required=False
+    )
+    assert report.findings == ()
+
+
+def test_an_unsealed_ledger_is_told(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    ledger.append(note("a"))
+    report = verify(tmp_path, tmp_path, judge=judge, expected_head=ledger.head)
+    assert report.ok
+    assert "not sealed" in report.findings[0].what
+    (tmp_path / "keeper.key").unlink()
+    assert not verify(tmp_path, tmp_path, judge=judge).ok
+
+
+def test_evidence_of_a_missing_or_foreign_kind_is_named(sealed_world: World) -> None:
+    ledger = sealed_world.ledger
+    ledger.append(attempt_body("a"))
+    ledger.append(outcome_body("a", digest_bytes(b"never stored")))
+    ledger.append(attempt_body("b"))
+    ledger.append(outcome_body("b", ledger.objects.put_bytes(b"not evidence")))
+    found = {finding.seq: finding.what for finding in sealed_world.verify().findings}
+    assert "No such file" in found[2]
+    assert "is not evidence" in found[4]
+
+
+def test_an_artefact_that_is_gone_is_named(sealed_world: World) -> None:
+    ledger = sealed_world.ledger
+    log = ledger.objects.put_bytes(b"log")
+    evidence = evidence_of("a").model_copy(update={"artefacts": {"log": log}})
+    ledger.append(attempt_body("a"))
+    ledger.append(outcome_body("a", ledger.objects.put_bytes(evidence_bytes(evidence))))
+    assert sealed_world.verify().ok
+    ledger.objects.path(log).unlink()
+    (finding,) = sealed_world.verify().findings
+    assert finding.seq == 2
+
+
+def test_wrong_usage_is_a_clear_error(world: World, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a head"):
+        world.verify("abc")
+    with pytest.raises(LedgerError, match="there is no ledger at"):
+        verify(tmp_path / "none", tmp_path, judge=judge)
+
+
+def test_verify_writes_nothing(world: World) -> None:
+    def state() -> dict[Path, bytes]:
+        return {p: p.read_bytes() for p in world.folder.rglob("*") if p.is_file()}
+
+    before = state()
+    world.verify(world.ledger.head)
+    assert state() == before
