@@ -1,23 +1,23 @@
-"""Grade the candidates of `kernels/` as the server would: same store, host, bench and gates.
+"""Grade the candidates of `kernels/` as the server would: same store, job, host, bench and gates.
 
 Only the scale differs: small shapes, more draws of them, and no timing unless a cheat needs it.
 """
 
 import secrets
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
 from pydantic import Field, TypeAdapter
 
+from inferproof.backends import grade
+from inferproof.backends.base import Against, Work
+from inferproof.backends.grade import GradeOrder
 from inferproof.campaign.candidates import CandidateStore
 from inferproof.campaign.contracts import load_contract, resolve_dims
 from inferproof.core.campaign import Limits
-from inferproof.core.candidate import Candidate
-from inferproof.core.canonical import Json
 from inferproof.core.contract import KernelContract, SealedContract
-from inferproof.core.evidence import Evidence, GradeFacts
+from inferproof.core.evidence import Evidence
 from inferproof.core.values import JobStatus, Purpose, Reason, Value, Verdict, utc_now
 from inferproof.gates import judge_all, overall
 from inferproof.gates.base import Case
@@ -31,11 +31,9 @@ MODEL = {
     "hidden_size": 512,
     "intermediate_size": 256,
     "num_attention_heads": 4,
-    "num_key_value_heads": 4,
+    "num_key_value_heads": 2,
     "head_dim": 64,
     "num_experts": 16,
-    "num_experts_per_tok": 4,
-    "vocab_size": 1024,
 }
 LIMITS = Limits(memory_mib=1024, tmp_mib=64, processes=64, call_s=5.0)
 LARGEST = 300
@@ -71,33 +69,55 @@ class Bench:
 
     async def verdict(self, folder: str, *, timing: bool = False) -> Verdict:
         """Return the verdict that decides on `folder`."""
-        case = await self.case(folder, timing=timing)
         skipped = NOT_ASKED if timing else NOT_ASKED | {"speed"}
+        case = await self.case(folder, timing=timing)
         return overall([v for v in judge_all(case) if v.gate not in skipped])[1]
 
     async def case(self, folder: str, *, timing: bool) -> Case:
         """Return what was measured on `folder` and the rule to judge it by."""
-        candidate = self._store.add(KERNELS / folder)
-        sealed = load_contract(CONTRACTS / candidate.manifest.contract)
-        contract = scaled(sealed.contract)
-        request = JobRequest(
-            job_id=f"zoo-{secrets.token_hex(6)}",
-            verb="grade",
-            wall_s=WALL_S,
-            spec=_spec(candidate, sealed, contract, timing=timing),
-            inputs={
-                "candidate": self._store.path(candidate.digest),
-                "contract": Path(sealed.folder),
-            },
+        work = self._work(folder)
+        against = rule(work.candidate.manifest.contract, timing=timing)
+        order = GradeOrder(
+            purpose=Purpose.GRADED, threads=2, arm=False, timing=timing, shapes_scale="zoo"
         )
+        return Case(
+            contract=against.sealed.contract,
+            contract_digest=against.sealed.digest,
+            candidate=work.candidate.digest,
+            speedup_at_least=1.0,
+            evidence=await self._evidence(grade.request(work, against, order), work, against),
+        )
+
+    def _work(self, folder: str) -> Work:
+        candidate = self._store.add(KERNELS / folder)
+        return Work(
+            job_id=f"zoo-{secrets.token_hex(6)}",
+            wall_s=WALL_S,
+            candidate=candidate,
+            contents=self._store.contents(candidate.digest),
+            limits=LIMITS,
+        )
+
+    async def _evidence(self, request: JobRequest, work: Work, against: Against) -> Evidence:
         started_at = utc_now()
         state = await self._finished(request)
-        return Case(
-            contract=contract,
-            contract_digest=sealed.digest,
-            candidate=candidate.digest,
-            speedup_at_least=1.0,
-            evidence=await self._evidence(request, candidate, sealed, state, started_at),
+        result = await self._host.result_dir(request.job_id) / "result.json"
+        is_done = state.status is JobStatus.DONE
+        return Evidence(
+            kind="grade",
+            job_id=request.job_id,
+            status=state.status,
+            purpose=Purpose.PRACTICE,
+            target="local",
+            candidate=work.candidate.digest,
+            contract=against.sealed.digest,
+            started_at=started_at,
+            ended_at=utc_now(),
+            command=("grade",),
+            remote_digest=self._host.remote_digest,
+            grade=grade.parse(result.read_bytes()) if is_done else None,
+            failure=state.failure,
+            log_tail=await self._host.log_tail(request.job_id, limit_bytes=4000),
         )
 
     async def _finished(self, request: JobRequest) -> JobState:
@@ -105,32 +125,24 @@ class Bench:
         states = [s async for s in follow(self._host, request.job_id, wait_s=WALL_S + 30)]
         return states[-1]
 
-    async def _evidence(
-        self,
-        request: JobRequest,
-        candidate: Candidate,
-        sealed: SealedContract,
-        state: JobState,
-        started_at: datetime,
-    ) -> Evidence:
-        result = await self._host.result_dir(request.job_id) / "result.json"
-        done = state.status is JobStatus.DONE
-        return Evidence(
-            kind="grade",
-            job_id=request.job_id,
-            status=state.status,
-            purpose=Purpose.PRACTICE,
-            target="local",
-            candidate=candidate.digest,
-            contract=sealed.digest,
-            started_at=started_at,
-            ended_at=utc_now(),
-            command=("grade",),
-            remote_digest=self._host.remote_digest,
-            grade=GradeFacts.model_validate_json(result.read_bytes()) if done else None,
-            failure=state.failure,
-            log_tail=await self._host.log_tail(request.job_id, limit_bytes=4000),
-        )
+
+def rule(name: str, *, timing: bool) -> Against:
+    """Return the shipped contract `name` at the zoo's scale."""
+    shipped = load_contract(CONTRACTS / name)
+    dims = resolve_dims(shipped.contract, MODEL)
+    largest = {dim: size if timing else min(size, LARGEST) for dim, size in dims.maxima.items()}
+    sealed = SealedContract(
+        contract=scaled(shipped.contract),
+        digest=shipped.digest,
+        folder=shipped.folder,
+        files=shipped.files,
+    )
+    return Against(
+        sealed=sealed,
+        contents={file: (CONTRACTS / name / file).read_bytes() for file in shipped.files},
+        dims_fixed=dims.fixed,
+        dims_max=largest,
+    )
 
 
 def scaled(contract: KernelContract) -> KernelContract:
@@ -140,27 +152,3 @@ def scaled(contract: KernelContract) -> KernelContract:
     timed = work.timed.model_copy(update={"ranges": work.timed.ranges[:1], "pairs": 10})
     scaled_work = work.model_copy(update={"graded": graded, "timed": timed})
     return contract.model_copy(update={"workloads": scaled_work, "baselines": ("torch",)})
-
-
-def _spec(
-    candidate: Candidate, sealed: SealedContract, contract: KernelContract, *, timing: bool
-) -> dict[str, Json]:
-    dims = resolve_dims(contract, MODEL)
-    largest = {name: size if timing else min(size, LARGEST) for name, size in dims.maxima.items()}
-    return {
-        "purpose": Purpose.GRADED.value,
-        "manifest": candidate.manifest.model_dump(mode="json"),
-        "candidate_digest": candidate.digest,
-        "candidate_files": dict(candidate.files),
-        "contract": contract.model_dump(mode="json", by_alias=True),
-        "contract_digest": sealed.digest,
-        "contract_files": dict(sealed.files),
-        "dims_fixed": dict(dims.fixed),
-        "dims_max": dict(largest),
-        "limits": LIMITS.model_dump(mode="json"),
-        "threads": 2,
-        "arm": False,
-        "build_cache": None,
-        "timing": timing,
-        "shapes_scale": "zoo",
-    }
