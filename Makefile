@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 READY := .venv/.ready
+PINNED := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(CURDIR)/constraints.txt
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q
 
 setup: $(READY)
@@ -13,7 +14,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt .ci/system
 	.ci/system
 	test -x $(BIN)/python || python3 -m venv .venv
-	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[local,dev]'
+	$(PINNED) $(BIN)/python -m pip install -q -e '.[local,dev]'
 	touch $@
 
 demo: setup
@@ -47,7 +48,8 @@ golden: setup
 # A wheel installed in a venv of its own has all that the checkout has.
 wheel: setup
 	rm -rf build dist
-	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
-	rm -rf build && python3 -m venv build/venv
-	PIP_CONSTRAINT=$(CURDIR)/constraints.txt build/venv/bin/python -m pip install -q --disable-pip-version-check dist/inferproof-*.whl
-	build/venv/bin/python -I .ci/check_wheel.py $(CURDIR)
+	$(PINNED) $(BIN)/python -m pip wheel -q --no-deps -w dist .
+	rm -rf build
+	python3 -m venv dist/venv
+	$(PINNED) dist/venv/bin/python -m pip install -q dist/inferproof-*.whl
+	dist/venv/bin/python -I .ci/check_wheel.py $(CURDIR)
