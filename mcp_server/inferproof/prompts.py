@@ -1,7 +1,7 @@
 """The server's resources and prompts: the campaign to read, and the words to start it with."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,10 @@ class Shelf:
         """The newest 50 entries of the ledger, oldest first, one JSON object a line."""
         return _tail(self.campaign_dir / ".inferproof" / "ledger.jsonl")
 
-    def goal(self) -> str:
+    async def goal(self) -> str:
         """The goal as a condition that can be decided from the transcript."""
         try:
-            return _goal(self.campaign_dir)
+            return await _goal(self.open_keeper)
         except InferproofError as exc:
             raise _resource_error(exc) from exc
 
@@ -78,47 +78,50 @@ def add_resources(server: MCPServer[Any], shelf: Shelf) -> None:
         server.resource(uri, name=read.__name__, mime_type=mime_type)(read)
 
 
-def add_prompts(server: MCPServer[Any], campaign_dir: Path) -> None:
+def add_prompts(server: MCPServer[Any], open_keeper: Callable[[], Keeper]) -> None:
     """Offer the goal text and the skills as prompts, rendered when they are asked for."""
 
     @server.prompt(name="goal", title="Goal", description="The goal text: paste it after /goal.")
-    def goal() -> str:
-        return _prompt(lambda: _goal(campaign_dir))
+    async def goal() -> str:
+        return await _prompt(_goal(open_keeper))
 
     @server.prompt(
         name="start-campaign",
         title="Start a campaign",
         description="How to begin or resume work on a sealed campaign.",
     )
-    def start_campaign() -> str:
-        return _prompt(lambda: _skill(campaign_dir, "start-campaign"))
+    async def start_campaign() -> str:
+        return await _prompt(_skill(open_keeper, "start-campaign"))
 
     @server.prompt(
         name="implement-component",
         title="Implement a component",
         description="How to write a candidate for a contract and get it accepted.",
     )
-    def implement_component() -> str:
-        return _prompt(lambda: _skill(campaign_dir, "implement-component"))
+    async def implement_component() -> str:
+        return await _prompt(_skill(open_keeper, "implement-component"))
 
     _ = goal, start_campaign, implement_component
 
 
-def _goal(campaign_dir: Path) -> str:
-    from inferproof import render
+async def _goal(open_keeper: Callable[[], Keeper]) -> str:
+    from inferproof import render  # jinja2 and yaml: not before they are needed
 
-    return render.goal(render.subject_of(campaign_dir))
-
-
-def _skill(campaign_dir: Path, name: str) -> str:
-    from inferproof import render
-
-    return render.skill_body(name, render.subject_of(campaign_dir))
+    keeper = open_keeper()
+    return render.goal(render.subject(keeper.sealed(), demo=(await keeper.status()).demo))
 
 
-def _prompt(text: Callable[[], str]) -> str:
+async def _skill(open_keeper: Callable[[], Keeper], name: str) -> str:
+    from inferproof import render  # jinja2 and yaml: not before they are needed
+
+    keeper = open_keeper()
+    subject = render.subject(keeper.sealed(), demo=(await keeper.status()).demo)
+    return render.skill_body(name, subject)
+
+
+async def _prompt(text: Awaitable[str]) -> str:
     try:
-        return text()
+        return await text
     except InferproofError as exc:
         raise MCPError(code=INVALID_PARAMS, message=str(exc)) from exc
 

@@ -16,7 +16,7 @@ from jinja2 import BaseLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from inferproof.campaign.contracts import load_contract
-from inferproof.campaign.files import open_campaign
+from inferproof.campaign.files import CampaignFiles
 from inferproof.core.campaign import Campaign, Component
 from inferproof.core.canonical import Json, digest_json
 from inferproof.core.contract import Dim, DType, KernelContract, SealedContract
@@ -71,14 +71,9 @@ class Subject:
     demo: bool = False
 
 
-def subject_of(campaign_dir: Path) -> Subject:
-    """Return a campaign and its contracts as the files say.
-
-    Raises:
-        FileFormatError: a file is missing or wrong.
-    """
-    opened = open_campaign(campaign_dir)
-    return Subject(contracts=tuple(opened.contracts.values()), campaign=opened.campaign)
+def subject(sealed: CampaignFiles, *, demo: bool) -> Subject:
+    """Return a sealed campaign as what is rendered."""
+    return Subject(contracts=tuple(sealed.contracts.values()), campaign=sealed.campaign, demo=demo)
 
 
 def library_subject() -> Subject:

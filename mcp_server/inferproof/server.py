@@ -24,6 +24,7 @@ from mcp.types import CallToolResult, InputRequiredResult, TextContent, ToolAnno
 from pydantic import ValidationError
 
 from inferproof import __version__
+from inferproof.console import told
 from inferproof.core.errors import InferproofError, UsageError
 from inferproof.prompts import Shelf, add_prompts, add_resources
 from inferproof.tools import TOOLS
@@ -142,7 +143,7 @@ def build_server(campaign_dir: Path, open_keeper: Callable[[], Keeper]) -> Infer
             ),
         )
     add_resources(server, Shelf(campaign_dir, open_keeper))
-    add_prompts(server, campaign_dir)
+    add_prompts(server, open_keeper)
     return server
 
 
@@ -218,11 +219,7 @@ def _cause(name: str, exc: ToolError) -> InferproofError:
 
 def _failure(error: InferproofError) -> CallToolResult:
     """Return an error result whose text is one JSON object."""
-    told = {
-        "ok": False,
-        "what": clip(error.what, 1200),
-        "hint": clip(error.hint, 600),
-        "error_code": error.error_code,
-        "retryable": error.retryable,
-    }
-    return CallToolResult(content=[TextContent(type="text", text=json.dumps(told))], is_error=True)
+    text = json.dumps(
+        {**told(error), "what": clip(error.what, 1200), "hint": clip(error.hint, 600)}
+    )
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)

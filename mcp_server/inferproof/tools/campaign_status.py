@@ -10,7 +10,7 @@ async def campaign_status(call: Call) -> ToolResult:
     Returns the goal's components, the champion, running jobs, pending approvals, notes from the
     person, and the next steps, most useful first. Reads only; takes no arguments.
     """
-    status = call.keeper.status()
+    status = await call.keeper.status()
     return fitted(
         ToolResult(
             summary=clip(status.summary, 3000),

@@ -1,7 +1,6 @@
 """The few facts of a piece of evidence that a model needs to see at once, with units."""
 
 from collections.abc import Iterable, Sequence
-from statistics import median
 
 from inferproof.core.evidence import (
     BuildFacts,
@@ -10,9 +9,9 @@ from inferproof.core.evidence import (
     GradeFacts,
     ProfileFacts,
     RunFacts,
-    TimedWorkload,
 )
 from inferproof.core.values import Purpose
+from inferproof.gates.intervals import Speed, is_complete, speeds
 from inferproof.tools.results import Fact, clip
 
 
@@ -77,8 +76,9 @@ def _grade_facts(grade: GradeFacts, *, practice: bool) -> Iterable[Fact]:
     yield Fact(name="freezer", value=bench.freezer)
     yield Fact(name="threads", value=bench.threads)
     yield Fact(name="calls", value=len(grade.calls))
-    for workload in grade.timed:
-        yield from _timed_facts(workload)
+    if grade.timed and all(map(is_complete, grade.timed)):
+        for speed in speeds(grade):
+            yield from _speed_facts(speed)
     for incident in grade.incidents[:8]:
         where = f" in call {incident.call}" if incident.call is not None else ""
         yield Fact(name=f"incident{where}", value=f"{incident.code}: {clip(incident.detail, 200)}")
@@ -86,21 +86,20 @@ def _grade_facts(grade: GradeFacts, *, practice: bool) -> Iterable[Fact]:
         yield from _worst_calls(grade.calls)
 
 
-def _timed_facts(workload: TimedWorkload) -> Iterable[Fact]:
-    if not workload.pairs:
-        return
-    where = dims_text(workload.dims)
-    candidate_s = median(pair.candidate_s for pair in workload.pairs)
-    yield Fact(name=f"candidate_median {where}", value=_micro(candidate_s), unit="us")
-    for name in workload.pairs[0].baselines_s:
-        times = [pair.baselines_s[name] for pair in workload.pairs if name in pair.baselines_s]
-        yield Fact(name=f"{name}_median {where}", value=_micro(median(times)), unit="us")
-    if candidate_s > 0 and workload.bytes > 0:
-        yield Fact(
-            name=f"candidate_bandwidth {where}",
-            value=round(workload.bytes / candidate_s / 1e9, 3),
-            unit="GB/s",
-        )
+def _speed_facts(speed: Speed) -> Iterable[Fact]:
+    where = dims_text(speed.dims)
+    yield Fact(
+        name=f"ratio {where}", value=round(speed.ratio, 4), unit=f"x over {speed.best_baseline}"
+    )
+    yield Fact(
+        name=f"ratio_interval {where}",
+        value=f"{speed.low:.4f} to {speed.high:.4f}",
+        unit="95 % interval",
+    )
+    yield Fact(name=f"candidate {where}", value=_micro(speed.candidate_s), unit="us")
+    yield Fact(
+        name=f"{speed.best_baseline} {where}", value=_micro(speed.best_baseline_s), unit="us"
+    )
 
 
 def _worst_calls(calls: Sequence[CallFacts]) -> Iterable[Fact]:

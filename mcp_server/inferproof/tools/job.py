@@ -27,7 +27,7 @@ async def job(call: Call, job_id: JobId = "", wait_s: Wait = 45.0) -> JobResult:
     if job_id:
         report = await call.keeper.follow(job_id, wait_s=wait_s, on_progress=call.on_progress)
         return told(call, report)
-    reports = tuple(reversed(call.keeper.jobs()))
+    reports = tuple(reversed(await call.keeper.jobs()))
     running = [report for report in reports if not report.status.is_final]
     return fitted(
         JobResult(

@@ -3,15 +3,18 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from pydantic import Field
 
 from inferproof.core.candidate import Candidate
 from inferproof.core.evidence import Evidence
-from inferproof.core.reports import JobReport, PromotionReport
+from inferproof.core.reports import JobReport, PromotionReport, Started
 from inferproof.core.values import Purpose
 from inferproof.tools.results import ToolResult
+
+if TYPE_CHECKING:  # it reads YAML, which the server does not need to start
+    from inferproof.campaign.files import CampaignFiles
 
 Progress = Callable[[float, float, str], Awaitable[None]]
 StartedTool = Literal["compile_kernel", "check_numerics", "profile", "run"]
@@ -59,6 +62,11 @@ class Status(Protocol):
         ...
 
     @property
+    def demo(self) -> bool:
+        """Say whether the seal is by a throw-away key that proves nothing."""
+        ...
+
+    @property
     def next_steps(self) -> tuple[str, ...]:
         """Say what is left to do, most useful first."""
         ...
@@ -71,11 +79,15 @@ class Keeper(Protocol):
         """Return the digest of the newest ledger entry."""
         ...
 
+    def sealed(self) -> "CampaignFiles":
+        """Return the campaign exactly as it was sealed."""
+        ...
+
     def submit_candidate(self, folder: Path) -> Candidate:
         """Snapshot a folder as a candidate."""
         ...
 
-    def start(
+    async def start(
         self,
         tool: StartedTool,
         *,
@@ -84,8 +96,8 @@ class Keeper(Protocol):
         purpose: Purpose,
         request_key: str | None,
         argv: tuple[str, ...] = (),
-    ) -> str:
-        """Start a job and return its id; the attempt is in the ledger by then."""
+    ) -> Started:
+        """Start a job, or find the one of that request key; it is in the ledger by then."""
         ...
 
     async def follow(
@@ -94,11 +106,11 @@ class Keeper(Protocol):
         """Wait up to `wait_s` seconds for the end of a job and report it."""
         ...
 
-    def report(self, job_id: str) -> JobReport:
+    async def report(self, job_id: str) -> JobReport:
         """Report a job as it stands."""
         ...
 
-    def jobs(self) -> Sequence[JobReport]:
+    async def jobs(self) -> Sequence[JobReport]:
         """Report all jobs, oldest first."""
         ...
 
@@ -112,7 +124,7 @@ class Keeper(Protocol):
         """Run every gate again and, if all pass and a person approved, move the champion."""
         ...
 
-    def status(self) -> Status:
+    async def status(self) -> Status:
         """Say where the campaign stands."""
         ...
 

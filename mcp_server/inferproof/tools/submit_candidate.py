@@ -5,8 +5,17 @@ from typing import Annotated
 
 from pydantic import Field
 
+from inferproof.core.values import Digest
 from inferproof.tools.results import Fact, ToolResult, fitted
 from inferproof.tools.spec import Call, Tool
+
+
+class SubmitResult(ToolResult):
+    """The result of a submission: `candidate` is what the other tools take."""
+
+    candidate: Digest
+    contract: str
+    language: str
 
 
 async def submit_candidate(
@@ -20,7 +29,7 @@ async def submit_candidate(
             "folder the server was started in. At most 4096 characters.",
         ),
     ],
-) -> ToolResult:
+) -> SubmitResult:
     """Snapshot a folder with candidate.yaml and sources as an immutable candidate.
 
     Comes before compile_kernel, check_numerics, profile and promote, which take the returned
@@ -30,7 +39,7 @@ async def submit_candidate(
     candidate = call.keeper.submit_candidate(Path(folder))
     manifest = candidate.manifest
     return fitted(
-        ToolResult(
+        SubmitResult(
             summary=f"candidate {candidate.digest} for contract {manifest.contract} "
             f"({manifest.language}, {len(candidate.files)} files) is committed",
             ok=True,
@@ -39,13 +48,13 @@ async def submit_candidate(
                 f"call check_numerics with candidate {candidate.digest}, purpose practice",
             ),
             facts=(
-                Fact(name="candidate", value=candidate.digest),
-                Fact(name="contract", value=manifest.contract),
-                Fact(name="language", value=manifest.language),
                 Fact(name="files", value=len(candidate.files)),
                 *(Fact(name=f"file {path}", value=sha) for path, sha in candidate.files.items()),
             ),
             head=call.keeper.head(),
+            candidate=candidate.digest,
+            contract=manifest.contract,
+            language=manifest.language,
         )
     )
 

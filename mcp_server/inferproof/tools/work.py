@@ -27,8 +27,7 @@ async def start_and_wait(
     When the request is cancelled, the job it started is cancelled too. A job found by its
     request key, or one whose server is going away, lives on.
     """
-    known = {report.job_id for report in call.keeper.jobs()} if request_key else frozenset[str]()
-    job_id = call.keeper.start(
+    started = await call.keeper.start(
         tool,
         candidate=candidate,
         target=target,
@@ -37,11 +36,13 @@ async def start_and_wait(
         argv=argv,
     )
     try:
-        report = await call.keeper.follow(job_id, wait_s=wait_s, on_progress=call.on_progress)
+        report = await call.keeper.follow(
+            started.job_id, wait_s=wait_s, on_progress=call.on_progress
+        )
     except asyncio.CancelledError:
-        if job_id not in known and not call.server_is_ending():
+        if started.is_new and not call.server_is_ending():
             with anyio.CancelScope(shield=True):
-                await call.keeper.cancel(job_id)
+                await call.keeper.cancel(started.job_id)
         raise
     return told(call, report)
 

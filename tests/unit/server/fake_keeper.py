@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from inferproof.campaign.files import CampaignFiles
 from inferproof.core.candidate import Candidate, Manifest
-from inferproof.core.errors import InferproofError, NotFound
+from inferproof.core.errors import InferproofError, NotFound, SealBroken
 from inferproof.core.evidence import BuildFacts, Diagnostic, Evidence, HotSpot, RunFacts
-from inferproof.core.reports import JobReport, PromotionReport
+from inferproof.core.reports import JobReport, PromotionReport, Started
 from inferproof.core.values import JobStatus, Outcome, Purpose, Reason, Verdict
 from inferproof.tools.spec import Progress, StartedTool
 
@@ -22,6 +23,7 @@ AT = datetime(2026, 11, 30, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class FakeStatus:
+    demo: bool = False
     summary: str = "campaign tiny: 1 of 2 components promoted"
     next_steps: tuple[str, ...] = ("call submit_candidate",)
 
@@ -131,10 +133,13 @@ class FakeKeeper:
     def head(self) -> str:
         return HEAD
 
-    def status(self) -> FakeStatus:
+    async def status(self) -> FakeStatus:
         if self.error is not None:
             raise self.error
         return FakeStatus()
+
+    def sealed(self) -> CampaignFiles:
+        raise SealBroken("the campaign is not sealed", hint="a person runs: inferproof seal")
 
     def submit_candidate(self, folder: Path) -> Candidate:
         if not folder.is_dir():
@@ -144,7 +149,7 @@ class FakeKeeper:
         )
         return Candidate(digest=CANDIDATE, manifest=manifest, files={"kernel.cpp": "1" * 64})
 
-    def start(
+    async def start(
         self,
         tool: StartedTool,
         *,
@@ -153,9 +158,9 @@ class FakeKeeper:
         purpose: Purpose,
         request_key: str | None,
         argv: tuple[str, ...] = (),
-    ) -> str:
+    ) -> Started:
         self.started.append((tool, candidate))
-        return "job-1"
+        return Started(job_id="job-1", is_new=not self.known)
 
     async def follow(
         self, job_id: str, *, wait_s: float, on_progress: Progress | None
@@ -171,10 +176,10 @@ class FakeKeeper:
             await asyncio.Event().wait()
         return self.ends_with
 
-    def report(self, job_id: str) -> JobReport:
+    async def report(self, job_id: str) -> JobReport:
         return self.ends_with
 
-    def jobs(self) -> Sequence[JobReport]:
+    async def jobs(self) -> Sequence[JobReport]:
         return self.known
 
     async def cancel(self, job_id: str) -> JobReport:

@@ -1,0 +1,191 @@
+"""The console command `inferproof`.
+
+Exit codes: 0 good or pass, 1 altered, 2 usage, 3 fail, 4 inconclusive or approval required,
+5 infrastructure. Each command imports what it needs when it runs, so that `serve` starts at once.
+"""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from inferproof import __version__
+from inferproof.console import show_error, warn
+from inferproof.core.errors import InferproofError, InfrastructureError
+
+INTERRUPTED = 130
+Argument = tuple[tuple[str, ...], Mapping[str, Any]]
+Run = Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One subcommand: the function `module:name` that runs it, and its own arguments."""
+
+    name: str
+    help: str
+    function: str
+    arguments: tuple[Argument, ...] = ()
+
+    def load(self) -> Run:
+        """Return the function, importing its module now."""
+        module, _, name = self.function.partition(":")
+        return getattr(import_module(f"inferproof.{module}"), name)
+
+
+def _positional(name: str, text: str, **more: Any) -> Argument:  # noqa: ANN401
+    return (name,), {"help": text, **more}
+
+
+def _option(name: str, text: str, **more: Any) -> Argument:  # noqa: ANN401
+    return (name,), {"help": text, **more}
+
+
+def _flag(name: str, text: str) -> Argument:
+    return (name,), {"help": text, "action": "store_true"}
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        name="init",
+        help="write a new campaign from a template",
+        function="desk:init",
+        arguments=(
+            _option(
+                "--template", "what to begin with", choices=("kernel", "cpu-tiny"), default="kernel"
+            ),
+        ),
+    ),
+    Command(
+        name="seal",
+        help="sign the campaign's files as they are",
+        function="desk:seal",
+        arguments=(_flag("--demo-key", "a throw-away key: for tests and demos, proves nothing"),),
+    ),
+    Command(name="serve", help="serve MCP on stdin and stdout", function="asking:serve"),
+    Command(
+        name="install",
+        help="register the server and skills with an agent host",
+        function="desk:install",
+        arguments=(
+            _positional("host", "which host", choices=("claude", "codex")),
+            _option("--dir", "project to install into (default: the campaign)", type=Path),
+            _flag("--user", "codex: write $CODEX_HOME/config.toml instead of the project's"),
+            _flag("--dry-run", "say what would be written, write nothing"),
+            _flag("--force", "replace a differing entry of our own name"),
+        ),
+    ),
+    Command(
+        name="call",
+        help="call a tool and wait for its end",
+        function="asking:call",
+        arguments=(
+            _positional("tool", "name of a tool"),
+            _positional("arguments", "a JSON object (default: {})", nargs="?", default="{}"),
+        ),
+    ),
+    Command(
+        name="submit",
+        help="snapshot a folder as a candidate",
+        function="asking:submit",
+        arguments=(_positional("folder", "folder with candidate.yaml", type=Path),),
+    ),
+    Command(
+        name="demo",
+        help="play the demo: one honest kernel, several cheats",
+        function="asking:demo",
+        arguments=(_option("--keep", "keep the demo's campaign in this folder", type=Path),),
+    ),
+    Command(
+        name="approve",
+        help="approve what a tool asked a person for",
+        function="desk:approve",
+        arguments=(_positional("approval_id", "as the tool's result names it"),),
+    ),
+    Command(
+        name="note",
+        help="leave a note that the agent sees",
+        function="desk:note",
+        arguments=(_positional("text", "what to say"),),
+    ),
+    Command(
+        name="verify",
+        help="check the record again: 0 good, 1 altered",
+        function="desk:verify",
+        arguments=(_option("--head", "a head that you kept elsewhere, 64 hex digits"),),
+    ),
+    Command(
+        name="render",
+        help="write skills/ and GOAL.md from the sealed campaign",
+        function="desk:render",
+        arguments=(
+            _flag("--check", "only say whether the shipped skills are as rendered; 1 if not"),
+            _option("--library", "write the shipped contracts' skills here", type=Path),
+        ),
+    ),
+    Command(name="doctor", help="say what this machine lacks", function="desk:doctor"),
+    Command(
+        name="report",
+        help="write the report as one HTML page",
+        function="desk:report",
+        arguments=(_option("--out", "file (default: DIR/report.html)", type=Path),),
+    ),
+    Command(name="head", help="print the ledger's head", function="desk:head"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; an error says what happened and what to do."""
+    sys.excepthook = _last_words
+    args = _parser().parse_args(argv)
+    command: Command = args.command
+    try:
+        return command.load()(args)
+    except InferproofError as exc:
+        show_error(exc, as_json=args.json)
+        return exc.exit_code
+    except KeyboardInterrupt:
+        warn("interrupted; a job that goes on is found by: inferproof call job")
+        return INTERRUPTED
+
+
+def _last_words(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Say in two lines that inferproof itself failed; a trace helps nobody at the terminal."""
+    frame = traceback.extract_tb(trace)[-1]
+    place = f"{Path(frame.filename).name}:{frame.lineno}"
+    what = f"inferproof failed inside ({kind.__name__} at {place}): {error}"
+    show_error(
+        InfrastructureError(what, hint="this is a defect, not your doing; try: inferproof doctor"),
+        as_json=False,
+    )
+    os._exit(InfrastructureError.exit_code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="inferproof", description="No number without proof.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"inferproof {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        sub = commands.add_parser(command.name, help=command.help, allow_abbrev=False)
+        for names, options in command.arguments:
+            sub.add_argument(*names, **options)
+        sub.add_argument(
+            "--campaign", type=Path, default=Path(), metavar="DIR", help="default: this folder"
+        )
+        sub.add_argument("--json", action="store_true", help="print one JSON object")
+        sub.set_defaults(command=command)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
