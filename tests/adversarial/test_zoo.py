@@ -22,7 +22,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 def is_refused(bench: Bench, cheat: Cheat) -> None:
-    verdict = asyncio.run(bench.verdict(cheat.folder, timing=cheat.needs_timing))
+    verdict = asyncio.run(
+        bench.verdict(cheat.folder, timing=cheat.needs_timing, one_shape=cheat.one_shape)
+    )
     assert verdict.outcome is Outcome.FAIL, verdict
     assert verdict.code in cheat.expect, verdict
 

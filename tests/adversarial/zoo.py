@@ -37,13 +37,17 @@ MODEL = {
 }
 LIMITS = Limits(memory_mib=1024, tmp_mib=64, processes=64, call_s=5.0)
 LARGEST = 300
+ONE_SHAPE = 100
 DRAWS = 40
 WALL_S = 300.0
 NOT_ASKED = frozenset({"armed", "physics"})
 
 
 class Cheat(Value):
-    """One row of zoo.yaml: a candidate that cheats, the codes that may refuse it, its twin."""
+    """One row of zoo.yaml: a candidate that cheats, the codes that may refuse it, its twin.
+
+    `one_shape` has it called with one shape again and again, as a timing loop does.
+    """
 
     row: Annotated[str, Field(pattern=r"^[TRWHX][0-9]*$")]
     folder: str
@@ -51,6 +55,7 @@ class Cheat(Value):
     expect: Annotated[tuple[Reason, ...], Field(min_length=1, max_length=2)]
     language: Literal["cpp", "python"]
     needs_timing: bool = False
+    one_shape: bool = False
     smoke: bool = False
 
 
@@ -67,16 +72,18 @@ class Bench:
         self._store = CandidateStore(state_dir)
         self._host = Local(state_dir)
 
-    async def verdict(self, folder: str, *, timing: bool = False) -> Verdict:
+    async def verdict(
+        self, folder: str, *, timing: bool = False, one_shape: bool = False
+    ) -> Verdict:
         """Return the verdict that decides on `folder`."""
         skipped = NOT_ASKED if timing else NOT_ASKED | {"speed"}
-        case = await self.case(folder, timing=timing)
+        case = await self.case(folder, timing=timing, one_shape=one_shape)
         return overall([v for v in judge_all(case) if v.gate not in skipped])[1]
 
-    async def case(self, folder: str, *, timing: bool) -> Case:
+    async def case(self, folder: str, *, timing: bool, one_shape: bool) -> Case:
         """Return what was measured on `folder` and the rule to judge it by."""
         work = self._work(folder)
-        against = rule(work.candidate.manifest.contract, timing=timing)
+        against = rule(work.candidate.manifest.contract, timing=timing, one_shape=one_shape)
         order = GradeOrder(
             purpose=Purpose.GRADED, threads=2, arm=False, timing=timing, shapes_scale="zoo"
         )
@@ -126,11 +133,12 @@ class Bench:
         return states[-1]
 
 
-def rule(name: str, *, timing: bool) -> Against:
+def rule(name: str, *, timing: bool, one_shape: bool) -> Against:
     """Return the shipped contract `name` at the zoo's scale."""
     shipped = load_contract(CONTRACTS / name)
     dims = resolve_dims(shipped.contract, MODEL)
     largest = {dim: size if timing else min(size, LARGEST) for dim, size in dims.maxima.items()}
+    usual = {dim: min(size, ONE_SHAPE) for dim, size in dims.maxima.items()} if one_shape else {}
     sealed = SealedContract(
         contract=scaled(shipped.contract),
         digest=shipped.digest,
@@ -140,7 +148,7 @@ def rule(name: str, *, timing: bool) -> Against:
     return Against(
         sealed=sealed,
         contents={file: (CONTRACTS / name / file).read_bytes() for file in shipped.files},
-        dims_fixed=dims.fixed,
+        dims_fixed=usual | dims.fixed,
         dims_max=largest,
     )
 
