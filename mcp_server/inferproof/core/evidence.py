@@ -73,7 +73,10 @@ class OutputError(Value):
 
 
 class CallFacts(Value):
-    """One call of the candidate. `seconds` runs from thaw to confirmed freeze."""
+    """One call of the candidate. `seconds` runs from thaw to confirmed freeze.
+
+    `same_bits` says of a repeat whether it gave what the first call gave, to the bit.
+    """
 
     index: int
     phase: Literal["numerics", "near_duplicate", "repeat", "timed"]
@@ -82,6 +85,7 @@ class CallFacts(Value):
     seconds: NonNegative | None
     checked: bool
     outputs: dict[str, OutputError] = {}
+    same_bits: bool | None = None
 
 
 class TimedPair(Value):
@@ -183,7 +187,11 @@ class RunFacts(Value):
 
 
 class Evidence(Value):
-    """The raw outcome of a job, stored whole and named by its digest in the ledger."""
+    """The raw outcome of a job, stored whole and named by its digest in the ledger.
+
+    `seal` is the seal entry it was measured under; `arming` is the earlier evidence in which the
+    contract's mutants were refused, when they did not run in this job.
+    """
 
     schema_version: Literal[1] = 1
     kind: Literal["compile", "grade", "profile", "run"]
@@ -193,6 +201,8 @@ class Evidence(Value):
     target: str
     candidate: Digest | None
     contract: Digest | None
+    seal: Digest | None = None
+    arming: Digest | None = None
     started_at: AwareDatetime
     ended_at: AwareDatetime
     command: tuple[str, ...]

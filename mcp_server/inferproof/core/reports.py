@@ -7,6 +7,13 @@ from inferproof.core.values import Digest, JobStatus, Outcome, Purpose, Reason, 
 ToolName = Literal["compile_kernel", "check_numerics", "profile", "run", "promote"]
 
 
+class Started(Value):
+    """A job that was asked for; `is_new` is false when the same request key had started it."""
+
+    job_id: str
+    is_new: bool
+
+
 class JobReport(Value):
     """A job as it stands now; verdicts and `entry` appear once it is final."""
 
@@ -16,7 +23,7 @@ class JobReport(Value):
     overall: Outcome | None = None
     verdicts: tuple[Verdict, ...] = ()
     candidate: Digest | None
-    contract: Digest | None
+    contract: str | None
     purpose: Purpose
     target: str
     evidence: Digest | None = None

@@ -12,7 +12,7 @@ decided by the last gate, since all had to agree.
 
 from collections.abc import Sequence
 
-from inferproof.core.values import Outcome, Reason, Verdict
+from inferproof.core.values import Digest, Outcome, Reason, Verdict
 from inferproof.gates.armed import Armed
 from inferproof.gates.base import Case, Gate
 from inferproof.gates.compiled import Compiled
@@ -20,6 +20,7 @@ from inferproof.gates.conduct import Conduct
 from inferproof.gates.numerics import Numerics
 from inferproof.gates.physics import Physics
 from inferproof.gates.provenance import Provenance
+from inferproof.gates.source import gate_digest
 from inferproof.gates.speed import Speedup
 
 GATES: tuple[Gate, ...] = (
@@ -44,6 +45,11 @@ def judge_all(case: Case) -> tuple[Verdict, ...]:
     for gate in gates:
         verdicts.append(_unless_blocked(gate.judge(case), verdicts))
     return tuple(verdicts)
+
+
+def current_digests() -> dict[str, Digest]:
+    """Return the digest that each present gate signs its verdicts with."""
+    return {gate.name: gate_digest(type(gate).__module__) for gate in GATES}
 
 
 def overall(verdicts: Sequence[Verdict]) -> tuple[Outcome, Verdict]:

@@ -1,0 +1,293 @@
+"""From a sealed campaign to a running job, and from what the job left to evidence."""
+
+import importlib.metadata
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+
+from inferproof.backends import BACKENDS, command, compile, grade, torch_profile
+from inferproof.backends.base import Against, Backend, Work
+from inferproof.campaign.candidates import CandidateStore
+from inferproof.campaign.contracts import resolve_dims
+from inferproof.campaign.files import KERNELS_FOLDER, CampaignFiles
+from inferproof.core.campaign import Target
+from inferproof.core.candidate import Candidate
+from inferproof.core.canonical import digest_json
+from inferproof.core.contract import SealedContract
+from inferproof.core.errors import InfrastructureError, NotFound, UsageError
+from inferproof.core.evidence import BuildFacts, Evidence, GradeFacts, ProfileFacts, RunFacts
+from inferproof.core.reports import ToolName
+from inferproof.core.values import Digest, Entry, JobStatus, Purpose
+from inferproof.hosts.base import Host, JobRequest, JobState
+from inferproof.hosts.local import Local
+from inferproof.ledger.bodies import Attempt
+from inferproof.ledger.objects import ObjectStore
+
+LOG_TAIL_BYTES = 2000
+RUN_LIMIT_S = 120.0
+_KIND_OF_TOOL: Mapping[ToolName, str] = {
+    "compile_kernel": "compile",
+    "check_numerics": "grade",
+    "promote": "grade",
+    "profile": "profile",
+    "run": "run",
+}
+_TOOL_PACKAGES = ("torch", "numpy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be done, resolved against the sealed campaign."""
+
+    job_id: str
+    tool: ToolName
+    files: CampaignFiles
+    seal_files: Mapping[str, Digest]
+    candidate: Candidate | None
+    contract: SealedContract | None
+    target_name: str
+    purpose: Purpose
+    argv: tuple[str, ...]
+
+    @property
+    def target(self) -> Target:
+        """The inventory's entry for the target."""
+        return self.files.targets[self.target_name]
+
+    @property
+    def threads(self) -> int:
+        """How many threads each arm may use."""
+        return self.target.threads or len(os.sched_getaffinity(0))
+
+    def attempt(self, request_key: str | None) -> Attempt:
+        """Return the record of this order."""
+        return Attempt(
+            job_id=self.job_id,
+            tool=self.tool,
+            purpose=self.purpose,
+            candidate=self.candidate.digest if self.candidate else None,
+            contract=self.contract.contract.name if self.contract else None,
+            target=self.target_name,
+            request_key=request_key,
+        )
+
+
+class Bench:
+    """The hosts of a campaign, and what travels to them and back."""
+
+    def __init__(self, state_dir: Path, candidates: CandidateStore, objects: ObjectStore) -> None:
+        self._state_dir = state_dir
+        self._candidates = candidates
+        self._objects = objects
+        self._cache = compile.CompileCache(state_dir)
+        self._hosts: dict[str | None, Host] = {}
+
+    def host(self, target: Target) -> Host:
+        """Return the machine of a target."""
+        if target.python not in self._hosts:
+            python = Path(target.python) if target.python else None
+            self._hosts[target.python] = Local(self._state_dir, python=python)
+        return self._hosts[target.python]
+
+    def tools_digest(self, target: Target) -> Digest:
+        """Return one name for all tools that a check on this target depends on."""
+        return digest_json(
+            {
+                "remote": self.host(target).remote_digest,
+                "packages": list(_packages(target.python)),
+                "compilers": list(compile.compiler_versions("cpp")),
+            }
+        )
+
+    def cached_build(self, order: Order) -> compile.CachedBuild | None:
+        """Return an earlier build of the same sources on the same target, if there is one."""
+        return None if order.candidate is None else self._cache.find(self._build_key(order))
+
+    def request(self, order: Order, *, arm: bool) -> JobRequest:
+        """Return the job that carries out `order`."""
+        campaign = order.files.campaign
+        if order.tool == "run":
+            return command.request(
+                command.CommandOrder(
+                    job_id=order.job_id,
+                    argv=order.argv,
+                    timeout_s=min(RUN_LIMIT_S, campaign.budget.job_wall_s),
+                    limits=campaign.limits,
+                    contents=self._contents(order.candidate),
+                )
+            )
+        work = self._work(order)
+        if order.tool == "compile_kernel":
+            return compile.request(work)
+        built = self.cached_build(order)
+        artefacts: Mapping[str, bytes] = built.artefacts if built else {}
+        against = self._against(order)
+        if order.tool == "profile":
+            settings = torch_profile.ProfileOrder(threads=order.threads, artefacts=artefacts)
+            return torch_profile.request(work, against, settings)
+        return grade.request(
+            work,
+            against,
+            grade.GradeOrder(
+                purpose=order.purpose, threads=order.threads, arm=arm, artefacts=artefacts
+            ),
+        )
+
+    async def evidence(
+        self, attempt: Attempt, files: CampaignFiles, entry: Entry, state: JobState
+    ) -> Evidence:
+        """Return what a finished job left, with its artefacts in the object store."""
+        host = self.host(files.targets[attempt.target])
+        backend = backend_of(attempt.tool)
+        contract = files.contracts[attempt.contract] if attempt.contract else None
+        status, failure, facts, artefacts = state.status, state.failure, None, {}
+        if status is JobStatus.DONE:
+            try:
+                folder = await host.result_dir(attempt.job_id)
+                facts = backend.parse((folder / "result.json").read_bytes())
+                artefacts = self._stored(folder / "files")
+            except (OSError, InfrastructureError) as error:
+                status, failure = JobStatus.FAILED, str(error)
+        return Evidence(
+            kind=backend.kind,
+            job_id=attempt.job_id,
+            status=status,
+            purpose=attempt.purpose,
+            target=attempt.target,
+            candidate=attempt.candidate,
+            contract=contract.digest if contract else None,
+            started_at=entry.at,
+            ended_at=max(datetime.now(UTC), entry.at),
+            command=("inferproof_remote", backend.kind, attempt.job_id),
+            remote_digest=host.remote_digest,
+            artefacts=artefacts,
+            failure=failure,
+            log_tail=await self._log_tail(host, attempt.job_id),
+            build=facts if isinstance(facts, BuildFacts) else None,
+            grade=facts if isinstance(facts, GradeFacts) else None,
+            profile=facts if isinstance(facts, ProfileFacts) else None,
+            run=facts if isinstance(facts, RunFacts) else None,
+        )
+
+    def evidence_in_cache(self, order: Order, entry: Entry) -> Evidence | None:
+        """Return the evidence of a compile whose result is known already, if it is."""
+        built = self.cached_build(order) if order.tool == "compile_kernel" else None
+        if built is None:
+            return None
+        artefacts = {name: self._objects.put_bytes(data) for name, data in built.artefacts.items()}
+        return Evidence(
+            kind="compile",
+            job_id=order.job_id,
+            status=JobStatus.DONE,
+            purpose=order.purpose,
+            target=order.target_name,
+            candidate=order.candidate.digest if order.candidate else None,
+            contract=order.contract.digest if order.contract else None,
+            started_at=entry.at,
+            ended_at=max(datetime.now(UTC), entry.at),
+            command=("cache", built.facts.cache_key),
+            remote_digest=self.host(order.target).remote_digest,
+            artefacts=artefacts,
+            build=built.facts,
+        )
+
+    async def keep_build(self, attempt: Attempt, files: CampaignFiles, evidence: Evidence) -> None:
+        """Keep a successful build for the next job on the same sources."""
+        facts = evidence.build or (evidence.grade.build if evidence.grade else None)
+        if facts is None or not facts.ok or attempt.candidate is None:
+            return
+        host = self.host(files.targets[attempt.target])
+        candidate = self._candidates.get(attempt.candidate)
+        key = compile.cache_key(candidate, target=attempt.target, remote_digest=host.remote_digest)
+        if self._cache.find(key) is None:
+            folder = await host.result_dir(attempt.job_id)
+            self._cache.keep(key, compile.collect(folder, facts))
+
+    def _build_key(self, order: Order) -> Digest:
+        if order.candidate is None:
+            raise UsageError(f"{order.tool} needs a candidate", hint="call submit_candidate first")
+        digest = self.host(order.target).remote_digest
+        return compile.cache_key(order.candidate, target=order.target_name, remote_digest=digest)
+
+    def _work(self, order: Order) -> Work:
+        if order.candidate is None:
+            raise UsageError(f"{order.tool} needs a candidate", hint="call submit_candidate first")
+        return Work(
+            job_id=order.job_id,
+            wall_s=order.files.campaign.budget.job_wall_s,
+            candidate=order.candidate,
+            contents=self._contents(order.candidate),
+            limits=order.files.campaign.limits,
+        )
+
+    def _against(self, order: Order) -> Against:
+        if order.contract is None:
+            raise UsageError(f"{order.tool} needs a candidate", hint="call submit_candidate first")
+        sealed = order.contract
+        dims = resolve_dims(sealed.contract, order.files.campaign.model.config)
+        folder = f"{KERNELS_FOLDER}/{sealed.contract.name}"
+        contents = {
+            name: self._objects.get(order.seal_files[f"{folder}/{name}"]) for name in sealed.files
+        }
+        return Against(
+            sealed=sealed, contents=contents, dims_fixed=dims.fixed, dims_max=dims.maxima
+        )
+
+    def _contents(self, candidate: Candidate | None) -> Mapping[str, bytes]:
+        return {} if candidate is None else self._candidates.contents(candidate.digest)
+
+    def _stored(self, folder: Path) -> dict[str, Digest]:
+        if not folder.is_dir():
+            return {}
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return {path.relative_to(folder).as_posix(): self._objects.put_file(path) for path in files}
+
+    async def _log_tail(self, host: Host, job_id: str) -> str:
+        try:
+            return await host.log_tail(job_id, limit_bytes=LOG_TAIL_BYTES)
+        except NotFound:
+            return ""
+
+
+def backend_of(tool: str) -> Backend:
+    """Return the backend that a tool's jobs run.
+
+    Raises:
+        NotFound: no tool of that name starts jobs.
+    """
+    for name, kind in _KIND_OF_TOOL.items():
+        if name == tool:
+            return next(backend for backend in BACKENDS if backend.kind == kind)
+    raise NotFound(f"no tool {tool!r} starts jobs", hint=f"tools: {', '.join(_KIND_OF_TOOL)}")
+
+
+@lru_cache(maxsize=8)
+def _packages(python: str | None) -> tuple[str, ...]:
+    """Return the versions of the packages that a target's Python measures with."""
+    if python is None:
+        return tuple(_package(name) for name in _TOOL_PACKAGES)
+    script = (
+        "import importlib.metadata as m\n"
+        f"print([d.metadata['Name'] + d.version for d in m.distributions() "
+        f"if d.metadata['Name'] in {_TOOL_PACKAGES}])"
+    )
+    said = subprocess.run(
+        [python, "-I", "-c", script],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return (said.stdout.strip(),)
+
+
+def _package(name: str) -> str:
+    try:
+        return f"{name} {importlib.metadata.version(name)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"{name} absent"

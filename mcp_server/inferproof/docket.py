@@ -1,0 +1,134 @@
+"""What the ledger says about seals, attempts and outcomes, read as values."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from inferproof.core.canonical import Json, canonical_bytes
+from inferproof.core.errors import LedgerError, NotFound, SealBroken, UsageError
+from inferproof.core.evidence import Evidence
+from inferproof.core.values import Digest, Entry
+from inferproof.ledger.bodies import Attempt, OutcomeOfJob, dump, parse_body
+from inferproof.ledger.seals import broken_files, read_seals
+from inferproof.ledger.store import Ledger
+
+
+class Docket:
+    """The open and closed cases of one campaign."""
+
+    def __init__(self, ledger: Ledger, root: Path) -> None:
+        self._ledger = ledger
+        self._root = root
+
+    def seal_in_force(self) -> Entry:
+        """Return the ruling seal's entry, once every sealed file is found as it was sealed.
+
+        Raises:
+            SealBroken: nothing is sealed, or a sealed file changed; the message names it.
+        """
+        history = read_seals(self._ledger.entries("seal"))
+        if history.current is None or history.current_entry is None:
+            raise SealBroken("the campaign is not sealed", hint="a person runs: inferproof seal")
+        broken = broken_files(self._root, history.current)
+        if broken:
+            raise SealBroken(
+                f"sealed files are not as they were sealed: {', '.join(broken)}",
+                hint="restore them, or a person seals the amended campaign: inferproof seal",
+            )
+        return history.current_entry
+
+    def seal_before(self, entry: Entry) -> Entry:
+        """Return the seal that was in force when `entry` was written."""
+        earlier = (seal for seal in self._ledger.entries("seal") if seal.seq < entry.seq)
+        found = read_seals(earlier).current_entry
+        if found is None:
+            raise SealBroken(f"entry {entry.seq} was written before any seal")
+        return found
+
+    def seal_named(self, digest: Digest | None) -> Entry:
+        """Return the seal entry of that digest."""
+        for entry in self._ledger.entries("seal"):
+            if entry.digest == digest:
+                return entry
+        raise SealBroken(f"no seal of this ledger has the digest {digest}")
+
+    def is_sealed(self) -> bool:
+        """Whether there is a valid seal."""
+        return read_seals(self._ledger.entries("seal")).current is not None
+
+    def attempts(self) -> Iterator[tuple[Attempt, Entry]]:
+        """Yield every attempt, oldest first."""
+        for entry in self._ledger.entries("attempt"):
+            yield as_attempt(entry), entry
+
+    def attempt(self, job_id: str) -> tuple[Attempt, Entry]:
+        """Return the attempt of a job.
+
+        Raises:
+            NotFound: no such job was ever recorded.
+        """
+        for attempt, entry in self.attempts():
+            if attempt.job_id == job_id:
+                return attempt, entry
+        raise NotFound(f"no job {job_id!r}", hint="campaign_status lists the open jobs")
+
+    def outcome(self, job_id: str) -> tuple[OutcomeOfJob, Entry] | None:
+        """Return how a job ended, if it has."""
+        entry = self._ledger.outcome_of(job_id)
+        return None if entry is None else (as_outcome(entry), entry)
+
+    def evidence(self, ref: str) -> Evidence:
+        """Return stored evidence by its digest or by its job's id.
+
+        Raises:
+            NotFound: nothing was stored under that name (yet).
+        """
+        outcomes = [as_outcome(entry) for entry in self._ledger.entries("outcome")]
+        found = next((o.evidence for o in outcomes if ref in (o.job_id, o.evidence)), None)
+        if found is None:
+            raise NotFound(f"no evidence {ref!r}", hint="give a job_id that has ended, or a digest")
+        return Evidence.model_validate_json(self._ledger.objects.get(found))
+
+    def store(self, evidence: Evidence) -> Digest:
+        """Put evidence into the object store."""
+        data = canonical_bytes(evidence.model_dump(mode="json"))
+        return self._ledger.objects.put_bytes(data)
+
+    def record(self, attempt: Attempt, *, budget_jobs: int) -> tuple[Entry | None, str]:
+        """Append the attempt, or name the job that the same request key started before.
+
+        Raises:
+            UsageError: the campaign's budget of jobs is spent.
+        """
+        known: list[str] = []
+
+        def body(ledger: Ledger) -> Mapping[str, Json] | None:
+            earlier = [as_attempt(entry) for entry in ledger.entries("attempt")]
+            if attempt.request_key is not None:
+                known.extend(a.job_id for a in earlier if a.request_key == attempt.request_key)
+            if known:
+                return None
+            if len(earlier) >= budget_jobs:
+                raise UsageError(
+                    f"the campaign's budget of {budget_jobs} jobs is spent",
+                    hint="a person raises budget.jobs and seals the campaign again",
+                )
+            return dump(attempt)
+
+        entry = self._ledger.append_if(body)
+        return entry, known[0] if known else attempt.job_id
+
+
+def as_attempt(entry: Entry) -> Attempt:
+    """Return the attempt in an entry."""
+    body = parse_body(entry.body)
+    if not isinstance(body, Attempt):
+        raise LedgerError(f"entry {entry.seq} is not an attempt")
+    return body
+
+
+def as_outcome(entry: Entry) -> OutcomeOfJob:
+    """Return the outcome in an entry."""
+    body = parse_body(entry.body)
+    if not isinstance(body, OutcomeOfJob):
+        raise LedgerError(f"entry {entry.seq} is not an outcome")
+    return body

@@ -1,0 +1,372 @@
+"""The one path: sealed campaign, job, evidence, verdicts, entry. Read `Keeper.start`, `_settle`.
+
+The keeper holds no job in memory. What is open is what the ledger has an `attempt` and no
+`outcome` for, so any server process can follow, settle or cancel a job that another one started.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+from inferproof import casework
+from inferproof.bench import Bench, Order
+from inferproof.campaign import status as standing
+from inferproof.campaign.candidates import CandidateStore
+from inferproof.campaign.files import (
+    CAMPAIGN_FILE,
+    STATE_FOLDER,
+    CampaignFiles,
+    open_campaign,
+    sealable_files,
+)
+from inferproof.core.candidate import Candidate
+from inferproof.core.errors import InfrastructureError, NotFound, SealBroken, UsageError
+from inferproof.core.evidence import Evidence, GradeFacts
+from inferproof.core.reports import JobReport, PromotionReport, Started, ToolName
+from inferproof.core.values import Digest, Entry, JobStatus, Purpose, utc_now
+from inferproof.docket import Docket
+from inferproof.gates import current_digests
+from inferproof.hosts.base import Host, JobState, follow
+from inferproof.ledger import approvals
+from inferproof.ledger.bodies import ApprovalRequest, Attempt, CandidateStored, Note, dump
+from inferproof.ledger.seals import seal_campaign
+from inferproof.ledger.signing import ApproverKey
+from inferproof.ledger.store import Ledger
+from inferproof.ledger.verify import Report as VerifyReport
+from inferproof.ledger.verify import verify
+from inferproof.promotion import promote
+
+OnProgress = Callable[[float, float, str], Awaitable[None]]
+LAUNCH_GRACE_S = 30.0
+
+
+class Keeper:
+    """One campaign's keeper: the only thing that starts jobs and writes verdicts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state_dir = root / STATE_FOLDER
+        self.ledger = Ledger.open(self.state_dir)
+        self.docket = Docket(self.ledger, root)
+        self.candidates = CandidateStore(self.state_dir)
+        self._archive = casework.Archive(self.ledger.objects)
+        self._bench = Bench(self.state_dir, self.candidates, self.ledger.objects)
+
+    @classmethod
+    def open(cls, campaign_dir: Path) -> Self:
+        """Return the keeper of the campaign in `campaign_dir`; nothing is read yet.
+
+        Raises:
+            UsageError: there is no campaign there.
+        """
+        root = campaign_dir.resolve()
+        if not (root / CAMPAIGN_FILE).is_file():
+            raise UsageError(
+                f"there is no {CAMPAIGN_FILE} in {root}",
+                hint=f"run: inferproof init --campaign {root}, or name another --campaign DIR",
+            )
+        (root / STATE_FOLDER).mkdir(exist_ok=True)
+        return cls(root)
+
+    def head(self) -> Digest:
+        """Return the digest of the newest ledger entry."""
+        return self.ledger.head
+
+    def sealed(self) -> CampaignFiles:
+        """Return the campaign exactly as it was sealed.
+
+        Raises:
+            SealBroken: it is not sealed, or a sealed file changed; the message names the file.
+        """
+        return self._archive.campaign(self.docket.seal_in_force())
+
+    def seal(self, key: ApproverKey, mode: Literal["passphrase", "demo"]) -> Entry:
+        """Seal the campaign's files as they are, signed by the approver.
+
+        Raises:
+            FileFormatError: a file does not parse; nothing is sealed.
+        """
+        files = open_campaign(self.root)
+        digests = sealable_files(self.root)
+        for name, digest in digests.items():
+            if self.ledger.objects.put_file(self.root / name) != digest:
+                raise SealBroken(f"{name} changed while it was sealed", hint="seal again")
+        return seal_campaign(
+            self.ledger, key, campaign=files.campaign.name, mode=mode, files=digests
+        )
+
+    def submit_candidate(self, folder: Path) -> Candidate:
+        """Store a snapshot of `folder` and record it; the same content gives the same candidate."""
+        files = self.sealed()
+        candidate = self.candidates.add(folder)
+        casework.contract_named(files, candidate.manifest.contract)
+        body = CandidateStored(
+            candidate=candidate.digest,
+            files=candidate.files,
+            contract=candidate.manifest.contract,
+            parent=candidate.manifest.parent,
+        )
+        self.ledger.append_if(lambda ledger: None if _has(ledger, body) else dump(body))
+        return candidate
+
+    async def start(
+        self,
+        tool: ToolName,
+        *,
+        candidate: str | None,
+        target: str,
+        purpose: Purpose,
+        request_key: str | None = None,
+        argv: tuple[str, ...] = (),
+    ) -> Started:
+        """Start a job; the attempt is in the ledger before anything is drawn or run.
+
+        Raises:
+            SealBroken, NotFound, UsageError: nothing was started and nothing recorded.
+        """
+        order = self._order(tool, candidate=candidate, target=target, purpose=purpose, argv=argv)
+        request = self._bench.request(order, arm=self._must_arm(order))
+        attempt = order.attempt(request_key)
+        entry, job_id = self.docket.record(attempt, budget_jobs=order.files.campaign.budget.jobs)
+        if entry is None:
+            return Started(job_id=job_id, is_new=False)
+        known = self._bench.evidence_in_cache(order, entry)
+        if known is not None:
+            self._conclude(attempt, entry, known)
+            return Started(job_id=job_id, is_new=True)
+        try:
+            await self._bench.host(order.target).start(request)
+        except InfrastructureError as error:
+            await self._close(attempt, entry, JobState(status=JobStatus.FAILED, failure=str(error)))
+        return Started(job_id=job_id, is_new=True)
+
+    async def follow(
+        self, job_id: str, *, wait_s: float, on_progress: OnProgress | None = None
+    ) -> JobReport:
+        """Wait up to `wait_s` seconds for a job's end, settle it, and report it."""
+        attempt, entry = self.docket.attempt(job_id)
+        if self.docket.outcome(job_id) is None:
+            try:
+                async for state in follow(self._host(attempt, entry), job_id, wait_s=wait_s):
+                    if on_progress is not None and state.progress is not None:
+                        step = state.progress
+                        await on_progress(step.done, step.total, step.message)
+            except NotFound:
+                pass  # recorded, but not launched (yet): the report says which
+        return await self.report(job_id)
+
+    async def report(self, job_id: str) -> JobReport:
+        """Report a job as it stands, settled if it is over."""
+        attempt, entry = self.docket.attempt(job_id)
+        return self._told(attempt, await self._settle(attempt, entry))
+
+    async def jobs(self) -> tuple[JobReport, ...]:
+        """Report every job of the campaign, oldest first."""
+        return tuple([await self.report(attempt.job_id) for attempt, _ in self.docket.attempts()])
+
+    async def cancel(self, job_id: str) -> JobReport:
+        """End a job and all that it started, and record it as cancelled."""
+        attempt, entry = self.docket.attempt(job_id)
+        if self.docket.outcome(job_id) is None:
+            await self._host(attempt, entry).cancel(job_id)
+        return await self.report(job_id)
+
+    async def promote(
+        self, candidate: str, *, target: str, wait_s: float, on_progress: OnProgress | None = None
+    ) -> PromotionReport:
+        """Run every gate again and, when all pass and a person agreed, move the champion."""
+        subject = approvals.Subject(
+            action="promote", candidate=self.candidates.get(candidate).digest, target=target
+        )
+        campaign = self.sealed().campaign
+        return await promote(self, subject, campaign, wait_s=wait_s, on_progress=on_progress)
+
+    async def status(self) -> standing.CampaignStatus:
+        """Return where the campaign stands, after settling what is over."""
+        for attempt, entry in self.docket.attempts():
+            await self._settle(attempt, entry)
+        files = self.sealed() if self.docket.is_sealed() else open_campaign(self.root)
+        return standing.status(files.campaign, tuple(self.ledger.entries()), now=utc_now())
+
+    def evidence(self, ref: str) -> Evidence:
+        """Return stored evidence by its digest or by its job's id.
+
+        Raises:
+            NotFound: nothing was stored under that name (yet).
+        """
+        return self.docket.evidence(ref)
+
+    def note(self, text: str) -> Entry:
+        """Record a person's steering; agents see it in campaign_status."""
+        if not text.strip():
+            raise UsageError("the note is empty", hint='say something: inferproof note "TEXT"')
+        return self.ledger.append(dump(Note(text=text, author="person")))
+
+    def find_request(self, approval_id: str) -> ApprovalRequest:
+        """Return the request that a person is about to answer.
+
+        Raises:
+            ApprovalRefused: there is none, it expired, or it was answered already.
+        """
+        return approvals.find_request(self.ledger, approval_id, now=utc_now())
+
+    def approve(self, request: ApprovalRequest, key: ApproverKey) -> Entry:
+        """Record a person's signed approval of `request`."""
+        return approvals.approve(self.ledger, request, key)
+
+    def verify(self, expected_head: Digest | None) -> VerifyReport:
+        """Return what is wrong with the record; every verdict is judged again."""
+        return verify(
+            self.state_dir, self.root, judge=self.judge_again, expected_head=expected_head
+        )
+
+    def judge_again(self, contract: Digest, evidence: Evidence) -> casework.Verdicts:
+        """Return the verdicts of the present gates on stored evidence, under its own seal."""
+        files = self._archive.campaign(self.docket.seal_named(evidence.seal))
+        names = {sealed.digest: name for name, sealed in files.contracts.items()}
+        if contract not in names:
+            raise SealBroken(f"contract {contract} is not in the seal that the evidence names")
+        return casework.judged(files, names[contract], evidence, self._arming(evidence))
+
+    def _order(
+        self,
+        tool: ToolName,
+        *,
+        candidate: str | None,
+        target: str,
+        purpose: Purpose,
+        argv: tuple[str, ...],
+    ) -> Order:
+        """Return what is asked for, resolved against the sealed campaign."""
+        seal = self.docket.seal_in_force()
+        files = self._archive.campaign(seal)
+        if target not in files.targets:
+            raise NotFound(
+                f"no target {target!r} in targets.yaml", hint=f"targets: {', '.join(files.targets)}"
+            )
+        stored = self.candidates.get(candidate) if candidate is not None else None
+        return Order(
+            job_id=_new_job_id(tool),
+            tool=tool,
+            files=files,
+            seal_files=casework.seal_of(seal).files,
+            candidate=stored,
+            contract=casework.contract_named(files, stored.manifest.contract) if stored else None,
+            target_name=target,
+            purpose=purpose,
+            argv=argv,
+        )
+
+    async def _settle(self, attempt: Attempt, entry: Entry) -> JobState:
+        """Return where the job stands; when it has just ended, judge and record it first."""
+        ended = self.docket.outcome(attempt.job_id)
+        if ended is not None:
+            return JobState(status=ended[0].status, failure=ended[0].failure or "")
+        try:
+            state = await self._host(attempt, entry).state(attempt.job_id)
+        except NotFound:
+            state = _unlaunched(entry)
+        if state.status.is_final:
+            await self._close(attempt, entry, state)
+            return await self._settle(attempt, entry)
+        return state
+
+    async def _close(self, attempt: Attempt, entry: Entry, state: JobState) -> None:
+        """Collect the evidence of a job that is over, judge it, and append its one outcome."""
+        files = self._files(entry)
+        evidence = await self._bench.evidence(attempt, files, entry, state)
+        self._conclude(attempt, entry, evidence)
+        await self._bench.keep_build(attempt, files, evidence)
+
+    def _conclude(self, attempt: Attempt, entry: Entry, bare: Evidence) -> None:
+        """Judge evidence under the seal it was measured under; store it, then the outcome."""
+        seal = self.docket.seal_before(entry)
+        files = self._archive.campaign(seal)
+        contract = files.contracts[attempt.contract] if attempt.contract else None
+        evidence = bare.model_copy(update={"seal": seal.digest})
+        if contract is None:
+            stored = self.docket.store(evidence)
+            body = casework.outcome_body(attempt, evidence, stored, ())
+            self.ledger.append_outcome_once(attempt.job_id, body)
+            return
+        key = self._arming_key(contract.digest, attempt.target, files)
+        if evidence.grade is not None and evidence.grade.mutants is None:
+            evidence = evidence.model_copy(update={"arming": casework.armed_by(self.ledger, key)})
+        stored = self.docket.store(evidence)
+        verdicts = casework.judged(files, contract.contract.name, evidence, self._arming(evidence))
+        body = casework.outcome_body(attempt, evidence, stored, verdicts)
+        self.ledger.append_outcome_once(attempt.job_id, body)
+        armed = casework.arming_body(contract, evidence, stored, key)
+        if armed is not None:
+            self.ledger.append(armed)
+
+    def _must_arm(self, order: Order) -> bool:
+        """Whether the contract's mutants have yet to be refused on this target, by these tools."""
+        if order.contract is None:
+            return False
+        key = self._arming_key(order.contract.digest, order.target_name, order.files)
+        return casework.armed_by(self.ledger, key) is None
+
+    def _arming_key(
+        self, contract: Digest, target: str, files: CampaignFiles
+    ) -> casework.ArmingKey:
+        tools = self._bench.tools_digest(files.targets[target])
+        return (contract, current_digests()["numerics"], target, tools)
+
+    def _arming(self, evidence: Evidence) -> GradeFacts | None:
+        if evidence.arming is None:
+            return None
+        data = self.ledger.objects.get(evidence.arming)
+        return Evidence.model_validate_json(data).grade
+
+    def _told(self, attempt: Attempt, state: JobState) -> JobReport:
+        ended = self.docket.outcome(attempt.job_id)
+        step = state.progress
+        return JobReport(
+            job_id=attempt.job_id,
+            tool=_tool_name(attempt.tool),
+            status=state.status,
+            overall=ended[0].overall if ended else None,
+            verdicts=ended[0].verdicts if ended else (),
+            candidate=attempt.candidate,
+            contract=attempt.contract,
+            purpose=attempt.purpose,
+            target=attempt.target,
+            evidence=ended[0].evidence if ended else None,
+            entry=ended[1].digest if ended else None,
+            head=self.ledger.head,
+            progress_done=step.done if step else 0,
+            progress_total=step.total if step else 0,
+            progress_message=step.message if step else "",
+            failure=state.failure,
+        )
+
+    def _files(self, entry: Entry) -> CampaignFiles:
+        return self._archive.campaign(self.docket.seal_before(entry))
+
+    def _host(self, attempt: Attempt, entry: Entry) -> Host:
+        return self._bench.host(self._files(entry).targets[attempt.target])
+
+
+def _new_job_id(tool: str) -> str:
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{tool.replace('_', '-')}-{stamp}-{secrets.token_hex(3)}"
+
+
+def _unlaunched(entry: Entry) -> JobState:
+    """Return the state of a job that is recorded but has no folder: being launched, or lost."""
+    age_s = (utc_now() - entry.at).total_seconds()
+    if age_s < LAUNCH_GRACE_S:
+        return JobState(status=JobStatus.QUEUED)
+    return JobState(status=JobStatus.LOST, failure="the server died before it started the job")
+
+
+def _has(ledger: Ledger, body: CandidateStored) -> bool:
+    stored = (entry.body["candidate"] for entry in ledger.entries("candidate"))
+    return body.candidate in stored
+
+
+def _tool_name(name: str) -> ToolName:
+    return next(tool for tool in get_args(ToolName) if tool == name)
