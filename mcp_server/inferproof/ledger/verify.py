@@ -21,7 +21,7 @@ _NOBODY = "0" * 64
 
 
 class Report(Value):
-    """What `verify` found. `ok` is false as soon as one finding says altered."""
+    """What `verify` found, in ledger order. `ok` is false as soon as one finding says altered."""
 
     ok: bool
     entries: int
@@ -62,8 +62,9 @@ def verify(
     chain = check_chain(walk.through(ledger.entries([])), keeper, expected_head)
     sealed = _sealed_files(campaign_dir, seals)
     findings = (*chain, *damage, *walk.findings, *seals.findings, *key_findings, *sealed)
+    ordered = sorted(findings, key=lambda f: -1 if f.seq is None else f.seq)
     ok = all(finding.severity is not Severity.ALTERED for finding in findings)
-    return Report(ok=ok, entries=walk.count, head=walk.head, findings=findings)
+    return Report(ok=ok, entries=walk.count, head=walk.head, findings=tuple(ordered))
 
 
 class _Walk:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from inferproof.core.canonical import Json
-from inferproof.core.values import Entry
+from inferproof.core.values import Entry, Purpose
 from inferproof.ledger import approvals
 from inferproof.ledger.bodies import UNSIGNED, Approval, Seal, json_body, sign_body
 from inferproof.ledger.chain import GENESIS, Severity, entry_bytes, make_entry
@@ -185,7 +185,7 @@ def delete_the_whole_ledger(world: World) -> None:
     write(world, [])
 
 
-def turn_a_fail_into_a_pass(world: World) -> None:
+def change_an_outcome(world: World) -> None:
     lines = world.ledger.path.read_bytes()
     world.ledger.path.write_bytes(lines.replace(b'"overall":"pass"', b'"overall":"fail"'))
 
@@ -283,38 +283,71 @@ def replace_the_keeper_key(world: World) -> None:
     KeeperKey.load_or_create(path)
 
 
-ATTACKS: tuple[Callable[[World], None], ...] = (
-    forge_an_entry_with_an_own_key,
-    seal_again_with_an_own_approver,
-    seal_again_claiming_the_true_approver,
-    put_an_older_seal_in_force_again,
-    edit_a_sealed_file,
-    plant_compiled_code_beside_a_reference,
-    replay_an_approval_entry,
-    spend_an_approval_twice,
-    use_an_approval_for_another_candidate,
-    promote_another_candidate_than_was_measured,
-    promote_on_a_failed_outcome,
-    promote_without_an_approval,
-    sign_an_approval_with_an_own_key,
-    stretch_the_expiry_of_an_approval,
-    approve_by_editing_the_ledger,
-    delete_the_tail,
-    delete_the_whole_ledger,
-    turn_a_fail_into_a_pass,
-    swap_an_evidence_object,
-    show_the_evidence_of_another_job,
-    show_the_evidence_of_another_candidate,
-    write_a_verdict_that_the_gate_did_not_give,
-    pass_without_any_evidence,
-    write_a_second_outcome,
-    end_a_job_that_never_began,
-    arm_a_gate_that_mutants_survived,
-    edit_a_snapshot,
-    regenerate_the_ledger_with_the_stolen_key,
-    regenerate_the_ledger_with_own_keys,
-    replace_the_keeper_key,
-)
+def use_an_approval_after_it_expired(world: World) -> None:
+    approval_id = world.ask()
+    world.approve(approval_id)
+    world.clock.now += timedelta(hours=2)
+    world.ledger.append({"kind": "approval_used", "approval_id": approval_id})
+
+
+def promote_on_a_practice_outcome(world: World) -> None:
+    evidence = evidence_of("job-2").model_copy(update={"purpose": Purpose.PRACTICE})
+    stored = world.ledger.objects.put_bytes(evidence_bytes(evidence))
+    world.ledger.append({**attempt_body("job-2"), "purpose": "practice"})
+    body = outcome_body("job-2", stored, judge(CONTRACT, evidence), "pass")
+    outcome = world.ledger.append(body)
+    world.approve(world.ask())
+    used = approvals.use(world.ledger, SUBJECT, now=world.clock.now)
+    world.ledger.append(promotion(outcome.seq, str(used.body["approval_id"]), CANDIDATE))
+
+
+def pass_over_a_verdict_that_failed(world: World) -> None:
+    failed = evidence_of("job-2", rc=1)
+    world.ledger.append(attempt_body("job-2"))
+    stored = world.ledger.objects.put_bytes(evidence_bytes(failed))
+    world.ledger.append(outcome_body("job-2", stored, judge(CONTRACT, failed), "pass"))
+
+
+def attempt_a_job_twice(world: World) -> None:
+    world.ledger.append(attempt_body("job-1"))
+
+
+ATTACKS: dict[Callable[[World], None], str] = {
+    forge_an_entry_with_an_own_key: "entry 8 (attempt): not signed by the campaign's keeper key",
+    seal_again_with_an_own_approver: "entry 8 (seal): sealed with another approver key",
+    seal_again_claiming_the_true_approver: "the seal's signature is not by its approver key",
+    put_an_older_seal_in_force_again: "entry 9 (seal): does not replace the seal in force",
+    edit_a_sealed_file: "sealed file contracts/kernels/k/reference.py (changed)",
+    plant_compiled_code_beside_a_reference: "reference.cpython-311.pyc (not sealed)",
+    replay_an_approval_entry: "entry 9 (approval_used): approval",
+    use_an_approval_after_it_expired: "entry 10 (approval_used): approval",
+    spend_an_approval_twice: "was spent by entry 6",
+    use_an_approval_for_another_candidate: "is for something else",
+    promote_another_candidate_than_was_measured: "entry 2 is about another candidate",
+    promote_on_a_failed_outcome: "entry 9 says fail, not pass",
+    promote_on_a_practice_outcome: "entry 9 was not graded",
+    promote_without_an_approval: "entry 8 (promotion): promotes without an approval",
+    sign_an_approval_with_an_own_key: "not signed by the campaign's approver key",
+    stretch_the_expiry_of_an_approval: "its id does not belong to this place in the chain",
+    approve_by_editing_the_ledger: "its content does not match its digest",
+    delete_the_tail: "is not in the chain: rewritten or cut off",
+    delete_the_whole_ledger: "is not in the chain: rewritten or cut off",
+    change_an_outcome: "entry 2 (outcome): its content does not match its digest",
+    swap_an_evidence_object: "entry 2 (outcome): object",
+    show_the_evidence_of_another_job: "its evidence is of another job",
+    show_the_evidence_of_another_candidate: "its evidence is of another candidate",
+    write_a_verdict_that_the_gate_did_not_give: "exit says fail (wrong_values)",
+    pass_without_any_evidence: "says pass, but nothing was measured",
+    pass_over_a_verdict_that_failed: "says pass, but exit said fail",
+    write_a_second_outcome: "second outcome of job job-1",
+    end_a_job_that_never_began: "which was never attempted",
+    attempt_a_job_twice: "second attempt of job job-1",
+    arm_a_gate_that_mutants_survived: "says armed, but mutants survived",
+    edit_a_snapshot: "k.cpp in snapshot",
+    regenerate_the_ledger_with_the_stolen_key: "is not in the chain: rewritten or cut off",
+    regenerate_the_ledger_with_own_keys: "is not in the chain: rewritten or cut off",
+    replace_the_keeper_key: "is not the sealed keeper key",
+}
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
@@ -324,7 +357,8 @@ def test_who_holds_the_head_sees(world: World, attack: Callable[[World], None]) 
     attack(world)
     report = world.verify(head)
     assert not report.ok
-    assert any(finding.severity is Severity.ALTERED for finding in report.findings)
+    altered = [f for f in report.findings if f.severity is Severity.ALTERED]
+    assert any(ATTACKS[attack] in str(finding) for finding in altered)
 
 
 def test_an_approval_of_another_campaign_is_worth_nothing(world: World, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferproof.core.canonical import canonical_bytes, digest_json
@@ -95,6 +95,7 @@ def test_an_entry_dated_in_another_zone_is_stored_in_utc() -> None:
     assert entry.at == NOW
 
 
+@settings(deadline=None)
 @given(position=st.integers(0, len(DATA) - 1), mask=st.integers(1, 255))
 def test_any_changed_byte_is_detected(position: int, mask: int) -> None:
     data = bytearray(DATA)
@@ -102,27 +103,32 @@ def test_any_changed_byte_is_detected(position: int, mask: int) -> None:
     assert findings_in(bytes(data), HEAD)
 
 
+@settings(deadline=None)
 @given(position=st.integers(0, len(DATA)), extra=st.binary(min_size=1, max_size=40))
 def test_any_inserted_bytes_are_detected(position: int, extra: bytes) -> None:
     assert findings_in(DATA[:position] + extra + DATA[position:], HEAD)
 
 
+@settings(deadline=None)
 @given(start=st.integers(0, len(DATA) - 1), size=st.integers(1, 400))
 def test_any_removed_bytes_are_detected(start: int, size: int) -> None:
     assert findings_in(DATA[:start] + DATA[start + size :], HEAD)
 
 
+@settings(deadline=None)
 @given(size=st.integers(0, len(DATA) - 1))
 def test_any_truncation_is_detected_given_the_head(size: int) -> None:
     assert findings_in(DATA[:size], HEAD)
 
 
+@settings(deadline=None)
 @given(order=st.permutations(range(len(chain()))))
 def test_any_other_order_is_detected(order: list[int]) -> None:
     data = b"".join(entry_bytes(chain()[index]) for index in order)
     assert bool(findings_in(data, HEAD)) == (order != sorted(order))
 
 
+@settings(deadline=None)
 @given(dropped=st.integers(0, len(chain()) - 1))
 def test_any_dropped_entry_is_detected(dropped: int) -> None:
     rest = [entry for entry in chain() if entry.seq != dropped]
