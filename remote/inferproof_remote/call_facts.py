@@ -11,7 +11,10 @@ Json: TypeAlias = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """One call of a candidate or mutant; `outputs` is None when they were not checked whole."""
+    """One call of a candidate or mutant; `outputs` is None when they were not checked whole.
+
+    `same_bits` says of a repeat whether it gave what its base gave, to the bit.
+    """
 
     index: int
     phase: str
@@ -19,6 +22,7 @@ class CallRecord:
     family: str
     seconds: float | None
     outputs: Mapping[str, OutputError] | None
+    same_bits: bool | None = None
 
     def to_json(self) -> Json:
         """Return the call in the form of the evidence."""
@@ -31,4 +35,5 @@ class CallRecord:
             "seconds": self.seconds,
             "checked": self.outputs is not None,
             "outputs": {name: asdict(error) for name, error in errors.items()},
+            "same_bits": self.same_bits,
         }

@@ -16,7 +16,6 @@ Phase: TypeAlias = Literal["numerics", "near_duplicate", "repeat", "timed"]
 MIXED = "mixed"
 CANDIDATE, NULL = "candidate", "null"
 _TELLING = ("normal", "small_integers", "outlier_channels")
-_ZOO_SHAPES = 3
 _LEAST_CHECKS = 8
 _CHECK_BUDGET_S = 2.0
 # Rough cost of a full check on two cores: float64 reference, yardstick, comparison.
@@ -84,12 +83,11 @@ def make_plan(bits: bytes, kernel: Kernel, scope: Scope) -> Plan:
 
 def _shapes(stream: Stream, kernel: Kernel, scope: Scope) -> list[dict[str, int]]:
     if not scope.graded:
-        practice = kernel.practice[:_ZOO_SHAPES] if scope.zoo else kernel.practice
-        return [_complete(stream, kernel, dict(dims)) for dims in practice]
-    if scope.zoo:
-        return [_complete(stream, kernel, {}) for _ in range(_ZOO_SHAPES)]
-    smallest = {name: extent.low for name, extent in kernel.extents.items()}
+        return [_complete(stream, kernel, dict(dims)) for dims in kernel.practice]
     drawn = [_complete(stream, kernel, {}) for _ in range(kernel.draw)]
+    if scope.zoo:
+        return drawn
+    smallest = {name: extent.low for name, extent in kernel.extents.items()}
     shapes = [smallest, *drawn]
     for dims in drawn:
         for step in kernel.neighbours:

@@ -49,7 +49,7 @@ def mutant_facts(bits: bytes, oracle: Oracle, maker: InputMaker) -> list[Json]:
     for case in _cases(bits, oracle, maker):
         for name in found:
             outputs = known[name](case, oracle)
-            errors = case.question.judge(outputs, oracle.bars, poison={})
+            errors = case.question.judge(outputs, oracle.bars)
             explained = history.explain(outputs, case.question, errors, oracle.bars)
             found[name].append(
                 CallRecord(

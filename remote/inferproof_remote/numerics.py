@@ -97,10 +97,10 @@ class _Chunk:
     bad: int
 
 
-def judge(got: Tensor, honest: Honest, bars: Bars, *, poison: int | None) -> OutputError:
-    """Return how far `got` is from the reference. `poison` is the bit pattern it held before."""
+def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputError:
+    """Return how far `got` is from the reference; `poisoned` says what it held before the call."""
     expected = honest.expected.to(torch.float64).flatten()
-    unwritten = _count_unwritten(got, honest.expected, poison)
+    unwritten = count_unwritten(got, honest.expected) if poisoned else 0
     if not got.dtype.is_floating_point:
         return _judge_integers(got.flatten(), honest.expected.flatten(), unwritten)
     length = _tile_length(got)
@@ -224,20 +224,20 @@ def _judge_integers(got: Tensor, expected: Tensor, unwritten: int) -> OutputErro
     )
 
 
-def _count_unwritten(got: Tensor, expected: Tensor, poison: int | None) -> int:
-    if poison is None:
-        return 0
-    same = bits_of(got) == poison
-    if not got.dtype.is_floating_point:
+def count_unwritten(got: Tensor, expected: Tensor | None = None) -> int:
+    """Return how many elements of `got` are still poison, and by `expected` should not be."""
+    bits = got.view(_BITS[got.element_size()])
+    same = bits == (255 if bits.dtype == torch.uint8 else -1)
+    if expected is not None and not got.dtype.is_floating_point:
         same &= expected.to(got.dtype) != got
     return int(same.sum().item())
-
-
-def bits_of(values: Tensor) -> Tensor:
-    """Return the bit patterns of `values` as integers of the same width."""
-    return values.view(_BITS[values.element_size()])
 
 
 def tensor_of(raw: bytearray | memoryview, dtype: str, shape: tuple[int, ...]) -> Tensor:
     """Return `raw` as a tensor that shares its memory."""
     return torch.frombuffer(raw, dtype=DTYPES[dtype]).view(shape)
+
+
+def copy_bytes(values: Tensor, place: memoryview) -> None:
+    """Write the bytes of `values` to `place`."""
+    torch.frombuffer(place, dtype=torch.uint8).copy_(values.contiguous().view(-1).view(torch.uint8))

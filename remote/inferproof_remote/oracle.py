@@ -84,7 +84,7 @@ class Question:
     yardstick: Tensors
     align: Callable[..., Tensors] | None
 
-    def judge(self, outputs: Tensors, bars: Bars, *, poison: Mapping[str, int]) -> Errors:
+    def judge(self, outputs: Tensors, bars: Bars, *, poisoned: bool = False) -> Errors:
         """Return how far each of `outputs` is from what it must be."""
         expected = self._expected_given(outputs)
         aligned = self._expected_given(self.yardstick) if self.align else None
@@ -97,7 +97,7 @@ class Question:
                     yardstick_of=None if aligned is None else aligned[name],
                 ),
                 bars,
-                poison=poison.get(name),
+                poisoned=poisoned,
             )
             for name, got in outputs.items()
         }

@@ -1,0 +1,140 @@
+"""The `grade` verb: check and time one candidate against one contract.
+
+What does not need torch comes first, so that a candidate that does not build is refused at once.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from inferproof_remote import build, job
+from inferproof_remote.incidents import Incident
+from inferproof_remote.kernel import Kernel, parse_kernel
+from inferproof_remote.workshop import digest_file
+
+BITS = 256
+_LIBRARY = "candidate.so"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A grade job as values."""
+
+    job_dir: Path
+    kernel: Kernel
+    manifest: Mapping[str, object]
+    limits: Mapping[str, object]
+    candidate_digest: str
+    contract_digest: str
+    graded: bool
+    zoo: bool
+    timing: bool
+    arm: bool
+    threads: int
+
+    @property
+    def candidate(self) -> Path:
+        """Folder of the snapshot."""
+        return self.job_dir / "in" / "candidate"
+
+    @property
+    def contract(self) -> Path:
+        """Folder of the contract."""
+        return self.job_dir / "in" / "contract"
+
+    @property
+    def library(self) -> Path:
+        """The built candidate, if it is a library."""
+        return self.job_dir / "out" / "files" / _LIBRARY
+
+    def limit(self, name: str) -> float:
+        """Return one limit of the campaign."""
+        return job.as_number(self.limits[name], name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What is known before the first call."""
+
+    bits: bytes
+    build: dict[str, object]
+    strangers: tuple[Incident, ...]
+
+
+Grading = Callable[[Order, Begun], dict[str, object]]
+
+
+def grade(job_dir: Path) -> dict[str, object]:
+    """Return the facts of `job_dir`'s job, in the form of the server's `GradeFacts`."""
+    spec = job.read_job(job_dir).spec
+    order = _order(job_dir, spec)
+    strangers = (
+        *_strangers(order.candidate, job.as_table(spec["candidate_files"], "candidate_files")),
+        *_strangers(order.contract, job.as_table(spec["contract_files"], "contract_files")),
+    )
+    built = _build(order, spec["build_cache"])
+    # Drawn only now: the candidate was committed before this job existed, and is built.
+    begun = Begun(bits=os.urandom(BITS // 8), build=built, strangers=strangers)
+    # The grader's own threads must not spin beside the candidate; read when torch is first loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    run = cast("Grading", importlib.import_module("inferproof_remote.grading").run)
+    return run(order, begun)
+
+
+def _order(job_dir: Path, spec: Mapping[str, object]) -> Order:
+    whole = {name: job.as_table(spec[name], name) for name in ("dims_fixed", "dims_max")}
+    sizes = {
+        key: {name: int(job.as_number(size, name)) for name, size in table.items()}
+        for key, table in whole.items()
+    }
+    return Order(
+        job_dir=job_dir,
+        kernel=parse_kernel(spec["contract"], fixed=sizes["dims_fixed"], most=sizes["dims_max"]),
+        manifest=job.as_table(spec["manifest"], "manifest"),
+        limits=job.as_table(spec["limits"], "limits"),
+        candidate_digest=str(spec["candidate_digest"]),
+        contract_digest=str(spec["contract_digest"]),
+        graded=spec["purpose"] == "graded",
+        zoo=spec["shapes_scale"] == "zoo",
+        timing=spec["timing"] is True,
+        arm=spec["arm"] is True,
+        threads=int(job.as_number(spec["threads"], "threads")),
+    )
+
+
+def _strangers(folder: Path, files: Mapping[str, object]) -> tuple[Incident, ...]:
+    """Return an incident for each file that is not, byte for byte, what was sealed or stored."""
+    return tuple(
+        Incident("digest_mismatch", None, f"{folder.name}/{name} is not what the keeper sent")
+        for name, digest in files.items()
+        if not (folder / name).is_file() or digest_file(folder / name) != digest
+    )
+
+
+def _build(order: Order, cache: object) -> dict[str, object]:
+    out = order.library.parent
+    if cache is None:
+        return build.build(
+            manifest=order.manifest, source_dir=order.candidate, out_dir=out, limits=order.limits
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    digests: dict[str, str] = {}
+    for name, place in job.as_table(cache, "build_cache").items():
+        source = order.job_dir / str(place)
+        (out / name).write_bytes(source.read_bytes())
+        digests[name] = digest_file(out / name)
+    return {
+        "language": order.manifest["language"],
+        "ok": True,
+        "code": "accepted",
+        "compiler": "earlier build of the same sources",
+        "command": [],
+        "seconds": 0.0,
+        "artefacts": digests,
+        "cache_key": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest(),
+    }
