@@ -11,7 +11,7 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from inferproof.core.values import Outcome, Reason, Value, Verdict
-from inferproof.gates import GATES, judge_all, overall
+from inferproof.gates import GATES, current_digests, judge_all, overall
 from inferproof.gates.base import Case
 from inferproof.gates.source import covered, gate_digest
 from unit.gates.cases import GONE, VERDICTS, at, case_of, changed, honest, honest_tree, paths, put
@@ -127,6 +127,21 @@ def test_each_gate_signs_with_its_own_digest() -> None:
     for verdict in judge_all(honest()):
         assert verdict.gate_digest == gate_digest(f"inferproof.gates.{verdict.gate}")
     assert len({verdict.gate_digest for verdict in judge_all(honest())}) == len(GATES)
+
+
+def test_the_present_digests_are_those_that_verdicts_carry() -> None:
+    assert current_digests() == {v.gate: v.gate_digest for v in judge_all(honest())}
+
+
+def test_a_gate_without_source_cannot_be_named() -> None:
+    with pytest.raises(ImportError, match="no source"):
+        gate_digest("sys")
+
+
+def test_no_gate_passes_on_no_evidence() -> None:
+    nothing = changed({"evidence.grade": None})
+    verdicts = [gate.judge(nothing) for gate in GATES]
+    assert {verdict.outcome for verdict in verdicts} == {Outcome.INCONCLUSIVE}
 
 
 def test_a_digest_covers_every_rule_that_the_gate_uses() -> None:
