@@ -35,7 +35,13 @@ class BenchKind:
 def describe() -> BenchKind:
     """Return what this machine offers, tried out once."""
     separation, sandbox = _separation()
-    return BenchKind(separation=separation, sandbox=sandbox, freezer=_best_freezer())
+    return BenchKind(separation=separation, sandbox=sandbox, freezer=freezers()[0])
+
+
+def freezers() -> tuple[FreezerName, ...]:
+    """Return every way to stop a sandbox that works here, the fastest first."""
+    groups: tuple[FreezerName, ...] = ("cgroup-v2", "cgroup-v1")
+    return (*(name for name in groups if _freezes(name)), "sigstop")
 
 
 def unused_uid() -> int | None:
@@ -82,14 +88,6 @@ def _works(identity: Sequence[str]) -> bool:
     command = ["bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"]
     command += ["--proc", "/proc", *identity, "/bin/true"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _best_freezer() -> FreezerName:
-    names: tuple[FreezerName, ...] = ("cgroup-v2", "cgroup-v1")
-    for name in names:
-        if _freezes(name):
-            return name
-    return "sigstop"
 
 
 def _freezes(name: FreezerName) -> bool:

@@ -254,7 +254,7 @@ class Sandbox:
             resource.RLIMIT_CORE: _NO_CORE_BYTES,
             resource.RLIMIT_FSIZE: self._plan.tmp_mib * _MIB,
         }
-        if self._uid is not None:
+        if self._uid is not None and "pids" not in self._groups:
             limits[resource.RLIMIT_NPROC] = self._plan.processes
         if "memory" not in self._groups:
             limits[resource.RLIMIT_DATA] = self._plan.memory_mib * _MIB

@@ -1,0 +1,3 @@
+#include "scale.h"
+
+ENTRY { for (;;) pause(); }
