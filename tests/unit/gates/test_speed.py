@@ -113,7 +113,7 @@ def test_a_baseline_may_be_missing_only_when_recorded_as_impossible() -> None:
 seconds = st.floats(min_value=1e-6, max_value=1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.tuples(seconds, seconds, seconds), min_size=5, max_size=7),
     st.floats(min_value=0, max_value=10),
@@ -127,7 +127,7 @@ def test_a_slower_candidate_never_turns_not_faster_into_a_pass(
         assert after.code is Reason.NOT_FASTER
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(seconds, seconds), min_size=5, max_size=7))
 def test_slower_baselines_never_make_a_candidate_look_slower(
     rounds: list[tuple[float, float]],
