@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from inferproof_remote import benches
+
 _CPU_INFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _COMMANDS = {"gcc": "g++", "clang": "clang++", "nvcc": "nvcc", "bubblewrap": "bwrap"}
@@ -22,6 +24,20 @@ def facts(job_dir: Path) -> dict[str, object]:
         "cpu_model": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "caches_bytes": caches_bytes(),
+        "versions": versions(),
+    }
+
+
+def bench(threads: int) -> dict[str, object]:
+    """Return how this machine keeps a candidate apart, and what it is, as the evidence has it."""
+    kind = benches.describe()
+    return {
+        "separation": kind.separation,
+        "sandbox": kind.sandbox,
+        "freezer": kind.freezer,
+        "cpu_model": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": threads,
         "versions": versions(),
     }
 
