@@ -155,9 +155,9 @@ def _claude_change(path: Path, registration: Registration, *, force: bool) -> Ch
 def _codex_change(path: Path, registration: Registration, *, force: bool) -> Change:
     before = _existing(path)
     table = codex_table(registration)
-    wanted = _toml(path, table)["mcp_servers"][SERVER_NAME]
+    wanted = _servers(path, _toml(path, table))[SERVER_NAME]
     document = _toml(path, before)
-    servers = document.get("mcp_servers", {})
+    servers = _servers(path, document)
     known = servers.get(SERVER_NAME)
     if known == wanted:
         return _same(path, before)
@@ -227,7 +227,14 @@ def _json_object(path: Path, text: str) -> Mapping[str, Json]:
     return document
 
 
-def _toml(path: Path, text: str) -> dict[str, "dict[str, object]"]:
+def _servers(path: Path, document: Mapping[str, Json]) -> Mapping[str, Json]:
+    servers = document.get("mcp_servers", {})
+    if not isinstance(servers, Mapping):
+        raise FileFormatError("mcp_servers is not a table", path=str(path), hint="correct it")
+    return servers
+
+
+def _toml(path: Path, text: str) -> Mapping[str, Json]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:

@@ -78,12 +78,14 @@ R = TypeVar("R", bound=ToolResult)
 
 def clip(text: str, limit: int = 400) -> str:
     """Return `text` without control codes, its middle cut out when it is over `limit`."""
-    clean = _CONTROL.sub("", text)
-    if len(clean) <= limit:
-        return clean
+    if len(text) <= 2 * limit:
+        clean = _CONTROL.sub("", text)
+        if len(clean) <= limit:
+            return clean
     head = limit * 2 // 3
     tail = limit - head
-    return f"{clean[:head]} [{len(clean) - limit} characters left out] {clean[-tail:]}"
+    first, last = _CONTROL.sub("", text[: 2 * head])[:head], _CONTROL.sub("", text[-2 * tail :])
+    return f"{first} [about {len(text) - limit} characters left out] {last[-tail:]}"
 
 
 def size_bytes(result: ToolResult) -> int:
