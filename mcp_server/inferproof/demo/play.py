@@ -6,13 +6,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcp import Client, StdioServerParameters
+from pydantic import BaseModel, TypeAdapter
 
+from inferproof.core.canonical import Json
 from inferproof.core.errors import InfrastructureError
-from inferproof.core.values import Outcome, Reason
+from inferproof.core.values import JobStatus, Outcome, Reason
 from inferproof.demo.story import Act
 
 WAIT_S = 45
 PATIENCE_CALLS = 40
+
+
+class _Job(BaseModel):
+    """The part of a job handle that the demo reads."""
+
+    job_id: str
+    state: JobStatus
+
+
+class _Gate(BaseModel):
+    """The part of a gate's line that the demo reads."""
+
+    outcome: Outcome
+    reason: str
+
+
+_GATES: TypeAdapter[list[_Gate]] = TypeAdapter(list[_Gate])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +44,18 @@ class Played:
     code: Reason
     reason: str
     entry: str
+
+    def told(self) -> dict[str, Json]:
+        """Return the act and its verdict as JSON."""
+        return {
+            "candidate": self.candidate,
+            "folder": self.act.folder,
+            "verdict": self.verdict.value,
+            "code": self.code.value,
+            "reason": self.reason,
+            "entry": self.entry,
+            "as_expected": self.as_expected,
+        }
 
     @property
     def as_expected(self) -> bool:
@@ -41,20 +72,26 @@ class Player:
 
     async def play(self, act: Act) -> Played:
         """Submit the act's candidate, have it checked as graded, and return the verdict."""
-        submitted = await self._call(
-            "submit_candidate", {"folder": str(self._candidates / act.folder)}
-        )
-        candidate = str(submitted["candidate"])
-        result = await self._checked(
-            "check_numerics", {"candidate": candidate, "purpose": "graded", "wait_s": WAIT_S}
-        )
+        candidate = await self.submit(act)
+        arguments = {"candidate": candidate, "purpose": "graded", "wait_s": WAIT_S}
+        return self.told(act, candidate, await self._checked("check_numerics", arguments))
+
+    async def submit(self, act: Act) -> str:
+        """Submit the act's folder and return the candidate's digest."""
+        folder = str(self._candidates / act.folder)
+        return str((await self._call("submit_candidate", {"folder": folder}))["candidate"])
+
+    def told(self, act: Act, candidate: str, result: Mapping[str, object]) -> Played:
+        """Return what a tool's result says about the act."""
+        if result["verdict"] is None:
+            raise InfrastructureError(f"{act.folder} was not judged: {result['summary']}")
         return Played(
             act=act,
             candidate=candidate,
             verdict=Outcome(str(result["verdict"])),
             code=Reason(str(result["code"])),
             reason=_deciding_reason(result),
-            entry=str(result["entry"]),
+            entry=str(result["entry"] or result["head"]),
         )
 
     async def promote(self, candidate: str) -> Mapping[str, object]:
@@ -66,17 +103,17 @@ class Player:
             result = await self._call("promote", {"candidate": candidate, "wait_s": WAIT_S})
         raise InfrastructureError(f"promote of {candidate[:12]} did not end: {result['summary']}")
 
-    async def _checked(self, tool: str, arguments: dict[str, object]) -> Mapping[str, object]:
+    async def _checked(self, tool: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         result = await self._call(tool, arguments)
         for _ in range(PATIENCE_CALLS):
-            job = result["job"]
-            if result["verdict"] is not None or not isinstance(job, dict):
+            job = _Job.model_validate(result["job"])
+            if job.state.is_final:
                 return result
-            result = await self._call("job", {"job_id": job["job_id"], "wait_s": WAIT_S})
+            result = await self._call("job", {"job_id": job.job_id, "wait_s": WAIT_S})
         raise InfrastructureError(f"{tool} did not end: {result['summary']}")
 
-    async def _call(self, tool: str, arguments: dict[str, object]) -> Mapping[str, object]:
-        answer = await self._client.call_tool(tool, arguments)
+    async def _call(self, tool: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        answer = await self._client.call_tool(tool, dict(arguments))
         if answer.is_error or answer.structured_content is None:
             texts = " ".join(getattr(block, "text", "") for block in answer.content)
             raise InfrastructureError(f"tool {tool} answered with an error: {texts}")
@@ -92,8 +129,6 @@ def server_parameters(campaign: Path) -> StdioServerParameters:
 
 
 def _deciding_reason(result: Mapping[str, object]) -> str:
-    gates = result["gates"]
-    if not isinstance(gates, list):
-        return str(result["summary"])
-    said = [gate for gate in gates if gate["outcome"] == result["verdict"]]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return str(said[0]["reason"]) if said else str(result["summary"])  # pyright: ignore[reportUnknownArgumentType]
+    gates = _GATES.validate_python(result["gates"])
+    said = [gate.reason for gate in gates if gate.outcome.value == result["verdict"]]
+    return said[0] if said else str(result["summary"])

@@ -28,6 +28,13 @@ HONEST = Act(
     codes=(Reason.ACCEPTED, Reason.LARGE_CLAIM),
 )
 
+PROMOTED = Act(
+    folder="honest",
+    trick="asks to be the champion, after a person approved",
+    outcomes=(Outcome.PASS,),
+    codes=(Reason.ACCEPTED,),
+)
+
 CHEATS: tuple[Act, ...] = (
     Act(
         folder="half_rows",

@@ -1,0 +1,152 @@
+"""The demo: a person's part by console commands, an agent's part by a real MCP client over stdio.
+
+Ends in 0 only if the honest kernel is accepted and promoted, every cheat is refused for its own
+reason, the record verifies, and one flipped byte in it is found.
+"""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from inferproof.console import show, warn
+from inferproof.core.errors import InfrastructureError, UsageError
+from inferproof.demo.play import Played, Player, server_parameters
+from inferproof.demo.story import CHEATS, HONEST, PROMOTED, Act
+
+LOUD = "DEMO KEY: this campaign is sealed with a throw-away key; its approvals prove nothing."
+
+
+def run(*, keep: Path | None, as_json: bool) -> int:
+    """Play the demo in `keep`, or in a folder that is removed afterwards; return the exit code."""
+    if keep is not None:
+        return _in_folder(_fresh(keep), as_json=as_json)
+    with tempfile.TemporaryDirectory(prefix="inferproof-demo-") as folder:
+        return _in_folder(Path(folder) / "campaign", as_json=as_json)
+
+
+def _fresh(folder: Path) -> Path:
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty", hint="name a new folder: --keep DIR")
+    return folder.resolve()
+
+
+def _in_folder(campaign: Path, *, as_json: bool) -> int:
+    warn(LOUD)
+    _console("init", "--template", "cpu-tiny", campaign=campaign)
+    _console("seal", "--demo-key", campaign=campaign)
+    with as_file(files("inferproof.demo")) as here:
+        played = asyncio.run(_agent(campaign, here / "candidates"))
+    checks = _record(campaign)
+    _console("report", "--out", str(campaign / "report.html"), campaign=campaign)
+    ok = all(act.as_expected for act in played) and all(checks.values())
+    if as_json:
+        told = [act.told() for act in played]
+        show("", {"ok": ok, "acts": told, "record": checks}, as_json=True)
+    else:
+        _print_table(played, checks)
+    warn(f"report: {campaign / 'report.html'}" if campaign.exists() else "")
+    return 0 if ok else 1
+
+
+async def _agent(campaign: Path, candidates: Path) -> tuple[Played, ...]:
+    """Play the agent's part: submit, have it judged, ask for a promotion."""
+    from mcp import Client
+
+    async with Client(server_parameters(campaign)) as client:
+        player = Player(client, candidates)
+        played = [await _act(player, HONEST), await _promotion(player, campaign)]
+        played += [await _act(player, cheat) for cheat in CHEATS]
+    return tuple(played)
+
+
+async def _act(player: Player, act: Act) -> Played:
+    warn(f"{act.folder}: {act.trick} ...")
+    played = await player.play(act)
+    warn(f"    {played.verdict.value} ({played.code.value}): {played.reason}")
+    return played
+
+
+async def _promotion(player: Player, campaign: Path) -> Played:
+    """Ask for the honest kernel to be promoted; a person approves; ask again."""
+    warn("promote: every gate again, then a person's signature ...")
+    candidate = await player.submit(PROMOTED)
+    asked = await player.promote(candidate)
+    approval_id = asked["approval_id"]
+    if approval_id is None:
+        return player.told(PROMOTED, candidate, asked)
+    warn(
+        f"    {asked['verdict']} ({asked['code']}): a person runs inferproof approve {approval_id}"
+    )
+    _console("approve", str(approval_id), campaign=campaign)
+    played = player.told(PROMOTED, candidate, await player.promote(candidate))
+    warn(f"    {played.verdict.value} ({played.code.value}): {played.reason}")
+    return played
+
+
+def _record(campaign: Path) -> dict[str, bool]:
+    """Verify the record, then a copy of it with one byte flipped."""
+    head = _console("head", campaign=campaign).stdout.strip()
+    sound = _console("verify", "--head", head, campaign=campaign, may_fail=True)
+    copy = campaign.with_name(f"{campaign.name}-altered")
+    shutil.copytree(campaign, copy)
+    entry = _flip_a_byte(copy / ".inferproof/ledger.jsonl")
+    altered = _console("verify", "--head", head, campaign=copy, may_fail=True)
+    shutil.rmtree(copy)
+    named = f"entry {entry} " in altered.stdout
+    warn(f"verify: {sound.stdout.strip().splitlines()[-1]}")
+    warn(f"one byte of entry {entry} flipped: exit {altered.returncode}, entry named: {named}")
+    return {
+        "record verifies": sound.returncode == 0,
+        "a flipped byte is found": altered.returncode == 1,
+        "and its entry is named": named,
+    }
+
+
+def _flip_a_byte(ledger: Path) -> int:
+    """Change one digit inside the body of a middle entry; return the entry's number."""
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    number = len(lines) // 2
+    line = bytearray(lines[number])
+    line[line.rindex(b'"kind":"') + len(b'"kind":"')] ^= 1
+    lines[number] = bytes(line)
+    ledger.write_bytes(b"".join(lines))
+    return number
+
+
+def _console(
+    *words: str, campaign: Path, may_fail: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a console command as a person would."""
+    done = subprocess.run(
+        [sys.executable, "-m", "inferproof.cli", *words, "--campaign", str(campaign)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 and not may_fail:
+        raise InfrastructureError(
+            f"inferproof {words[0]} ended in {done.returncode}: {done.stderr.strip()}"
+        )
+    return done
+
+
+def _print_table(played: tuple[Played, ...], checks: Mapping[str, bool]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="inferproof demo", show_lines=True)
+    for column in ("candidate", "what it tries", "verdict", "reason", "entry"):
+        table.add_column(column, overflow="fold")
+    for act in played:
+        mark = "" if act.as_expected else " (UNEXPECTED)"
+        verdict = f"{act.verdict.value}\n{act.code.value}{mark}"
+        table.add_row(act.act.folder, act.act.trick, verdict, act.reason, act.entry[:12])
+    for what, held in checks.items():
+        table.add_row("the ledger", what, "yes" if held else "NO (UNEXPECTED)", "", "")
+    Console().print(table)
