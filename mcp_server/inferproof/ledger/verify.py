@@ -47,7 +47,7 @@ def verify(
         raise UsageError(f"{expected_head!r} is not a head", hint="a head has 64 hex digits")
     ledger = _LedgerFile(state_dir / "ledger.jsonl")
     damage: list[Finding] = []
-    seals = read_seals(ledger.entries(damage))
+    seals = read_seals(ledger.entries([], having=b'"kind":"seal"'))
     keeper, key_findings = _keeper_key(state_dir / "keeper.key", seals)
     audit = Audit(
         Sources(
@@ -59,7 +59,7 @@ def verify(
         )
     )
     walk = _Walk(audit)
-    chain = check_chain(walk.through(ledger.entries([])), keeper, expected_head)
+    chain = check_chain(walk.through(ledger.entries(damage)), keeper, expected_head)
     sealed = _sealed_files(campaign_dir, seals)
     findings = (*chain, *damage, *walk.findings, *seals.findings, *key_findings, *sealed)
     ordered = sorted(findings, key=lambda f: -1 if f.seq is None else f.seq)
@@ -97,13 +97,15 @@ class _LedgerFile:
                 f"there is no ledger at {path}: {exc.strerror}", hint="run: inferproof init"
             ) from exc
 
-    def entries(self, damage: list[Finding]) -> Iterator[Entry]:
-        """Yield the lines that are entries; add what the others are to `damage`."""
+    def entries(self, damage: list[Finding], *, having: bytes = b"") -> Iterator[Entry]:
+        """Yield the lines with `having` in them; add what is wrong with others to `damage`."""
         left = self._size_bytes
         with self._path.open("rb") as file:
             for number, whole in enumerate(file):
                 line = whole[:left]
                 left -= len(line)
+                if having not in line:
+                    continue
                 entry = _entry(line)
                 if entry is not None:
                     yield entry
