@@ -252,8 +252,9 @@ def _next_step(component: ComponentStatus) -> str:
         case _:
             missing = component.gates_missing
             gate = next(g for g in missing if g.outcome is component.overall)
-            advice = f"{gate.gate} says {gate.code}: {gate.next_step or gate.reason}"
-            return f"{contract} {candidate[:12]}: {advice}; then call submit_candidate"
+            advice = (gate.next_step or gate.reason).rstrip(".")
+            told = f"{contract} {candidate[:12]}: {gate.gate} says {gate.code}: {advice}"
+            return told if gate.outcome is Outcome.INCONCLUSIVE else f"{told}; then call submit_candidate"
 
 
 def _component_line(component: ComponentStatus) -> str:

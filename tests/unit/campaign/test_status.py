@@ -114,13 +114,19 @@ def test_what_gates_said_is_told_with_what_to_do() -> None:
     assert component.gates_met == ("numerics",)
     assert component.gates_missing[0].code == "not_faster"
     assert found.open_jobs == ()
-    assert "speed says not_faster: Do better." in found.next_steps[0]
+    assert "speed says not_faster: Do better; then call submit_candidate" in found.next_steps[0]
 
 
 def test_the_deciding_gate_gives_the_advice() -> None:
     doubt = verdict("armed", "inconclusive", "not_armed")
     found = after(seal(), attempt("j1", NEW), outcome("j1", "fail", doubt, SLOW))
     assert "speed says not_faster" in found.next_steps[0]
+
+
+def test_an_inconclusive_verdict_does_not_blame_the_candidate() -> None:
+    doubt = verdict("speed", "inconclusive", "below_resolution")
+    found = after(seal(), attempt("j1", NEW), outcome("j1", "inconclusive", doubt))
+    assert found.next_steps == (f"rms_norm {NEW[:12]}: speed says below_resolution: Do better",)
 
 
 def test_a_practice_pass_is_graded_and_a_graded_pass_promoted() -> None:
