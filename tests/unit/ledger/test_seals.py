@@ -90,3 +90,15 @@ def test_files_outside_the_contracts_may_come_and_go(sealed_world: World) -> Non
     (sealed_world.folder / "README.md").write_text("mine")
     seal = current_seal(sealed_world.ledger.entries())
     assert broken_files(sealed_world.folder, seal) == []
+
+
+def test_a_seal_for_another_campaign_or_of_unknown_form_is_altered(sealed_world: World) -> None:
+    first = sealed_world.seal()
+    entry = seal_campaign(
+        sealed_world.ledger, sealed_world.approver, campaign="other", mode="passphrase", files={}
+    )
+    odd = first.model_copy(update={"body": {"kind": "seal"}})
+    history = read_seals([*sealed_world.ledger.entries(), odd])
+    assert history.current_entry == first
+    assert [finding.seq for finding in history.findings] == [entry.seq, odd.seq]
+    assert "another campaign" in history.findings[0].what

@@ -4,12 +4,20 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from inferproof.core.errors import ApprovalRefused, LedgerError
-from inferproof.ledger.signing import ApproverKey, KeeperKey, Secret, is_signed_json, verifier
+from inferproof.ledger.signing import (
+    ApproverKey,
+    KeeperKey,
+    Secret,
+    ask_passphrase,
+    is_signed_json,
+    verifier,
+)
 
 PASSPHRASE = Secret("correct horse battery")
 ASK = (
@@ -162,6 +170,34 @@ def test_a_passphrase_typed_at_the_terminal_is_taken_and_not_shown(
     os.waitpid(child, 0)
     os.close(terminal)
     assert b"correct horse" not in seen
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+def test_what_is_typed_is_returned_without_its_line_end(
+    monkeypatch: pytest.MonkeyPatch, confirm: bool
+) -> None:
+    keyboard, terminal = os.openpty()
+    name = os.ttyname(terminal)
+    opened = os.open
+
+    def open_terminal(path: str, flags: int) -> int:
+        return opened(name if path == "/dev/tty" else path, flags)
+
+    def person() -> None:
+        for prompt in (b"passphrase: ", b"once more: ")[: 1 + confirm]:
+            seen = b""
+            while not seen.endswith(prompt):
+                seen += os.read(keyboard, 1024)
+            os.write(keyboard, b"correct horse battery\n")
+
+    typing = threading.Thread(target=person)
+    typing.start()
+    with monkeypatch.context() as patch:
+        patch.setattr("inferproof.ledger.signing.os.open", open_terminal)
+        assert ask_passphrase(confirm=confirm) == PASSPHRASE
+    typing.join()
+    os.close(terminal)
+    os.close(keyboard)
 
 
 def test_reading_a_ledger_module_does_not_import_cryptography() -> None:

@@ -293,3 +293,9 @@ def test_a_path_that_is_a_link_is_not_followed(ledger: Ledger, tmp_path: Path) -
 def test_a_folder_without_state_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="inferproof init"):
         Ledger.open(tmp_path / "none")
+
+
+def test_a_ledger_that_cannot_be_read_is_a_clear_error(ledger: Ledger) -> None:
+    ledger.path.mkdir()
+    with pytest.raises(LedgerError, match="cannot be read: Is a directory"):
+        ledger.append(note("a"))

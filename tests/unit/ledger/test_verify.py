@@ -5,15 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from inferproof.core.canonical import digest_bytes
+from inferproof.core.canonical import Json, digest_bytes
 from inferproof.core.errors import LedgerError, NotFound, UsageError
-from inferproof.core.evidence import Evidence
-from inferproof.core.values import Outcome, Verdict
+from inferproof.core.evidence import BuildFacts, Evidence
+from inferproof.core.values import Outcome, Reason, Verdict
+from inferproof.ledger.bodies import json_body
 from inferproof.ledger.chain import GENESIS, Severity
 from inferproof.ledger.store import Ledger
 from inferproof.ledger.verify import verify
 from unit.ledger.worlds import (
+    CANDIDATE,
     CONTRACT,
+    GATE,
     World,
     attempt_body,
     evidence_bytes,
@@ -112,7 +115,7 @@ def test_a_promotion_needs_its_approval_unless_the_campaign_asks_for_none(
     sealed_world.ledger.append(
         {
             "kind": "promotion",
-            "candidate": str(outcome.body.get("candidate") or evidence_of("x").candidate),
+            "candidate": CANDIDATE,
             "contract": CONTRACT,
             "outcome_seq": outcome.seq,
             "approval_id": None,
@@ -172,3 +175,122 @@ def test_verify_writes_nothing(world: World) -> None:
     before = state()
     world.verify(world.ledger.head)
     assert state() == before
+
+
+def test_damaged_lines_are_named_by_their_number(world: World) -> None:
+    lines = world.ledger.path.read_bytes().splitlines(keepends=True)
+    lines[3] = b"\xff" + lines[3][1:]
+    world.ledger.path.write_bytes(b"".join(lines))
+    findings = world.verify().findings
+    assert "entry 3 (unreadable): line 4 is not a ledger entry [altered]" in map(str, findings)
+
+
+def test_an_unparsable_last_line_is_alteration_until_an_append_has_kept_it_aside(
+    world: World,
+) -> None:
+    head = world.ledger.head
+    with world.ledger.path.open("ab") as file:
+        file.write(b"rubbish\n")
+    assert not world.verify(head).ok
+    world.ledger.append(note("after"))
+    assert world.verify(head).ok
+
+
+def test_a_torn_tail_whose_bytes_are_gone_is_named(world: World) -> None:
+    with world.ledger.path.open("ab") as file:
+        file.write(b"torn")
+    world.ledger.append(note("after"))
+    (repair,) = world.ledger.entries("repair")
+    world.ledger.objects.path(str(repair.body["digest_of_torn_tail"])).unlink()
+    assert [finding.seq for finding in world.verify().findings] == [repair.seq]
+
+
+def test_a_keeper_key_that_cannot_be_trusted_is_told(world: World) -> None:
+    (world.state_dir / "keeper.key").chmod(0o644)
+    (finding,) = world.verify().findings
+    assert "others can read" in finding.what
+
+
+def test_an_honest_arming_and_snapshot_are_no_findings(sealed_world: World) -> None:
+    ledger = sealed_world.ledger
+    source = b"int k() { return 0; }\n"
+    snapshot = sealed_world.state_dir / "candidates" / CANDIDATE
+    snapshot.mkdir(parents=True)
+    (snapshot / "k.cpp").write_bytes(source)
+    stored: dict[str, Json] = {
+        "kind": "candidate",
+        "candidate": CANDIDATE,
+        "files": {"k.cpp": digest_bytes(source)},
+        "contract": "k",
+        "parent": None,
+    }
+    arming: dict[str, Json] = {
+        "kind": "arming",
+        "contract": CONTRACT,
+        "gate_digest": GATE,
+        "target": "local",
+        "tools_digest": GATE,
+        "evidence": ledger.objects.put_bytes(b"{}"),
+        "armed": True,
+        "survivors": [],
+    }
+    ledger.append(stored)
+    ledger.append(arming)
+    ledger.append({**arming, "evidence": None, "armed": False, "survivors": ["half"]})
+    assert sealed_world.verify().findings == ()
+    (snapshot / "k.cpp").unlink()
+    assert not sealed_world.verify().ok
+    snapshot.rmdir()
+    (finding,) = sealed_world.verify().findings
+    assert finding.severity is Severity.NOTICE
+
+
+def test_a_failed_verdict_that_cannot_be_judged_again_is_only_told(sealed_world: World) -> None:
+    evidence = evidence_of("a", rc=1).model_copy(update={"contract": None})
+    ledger = sealed_world.ledger
+    ledger.append(attempt_body("a"))
+    stored = ledger.objects.put_bytes(evidence_bytes(evidence))
+    ledger.append(outcome_body("a", stored, judge(CONTRACT, evidence_of("a", rc=1)), "fail"))
+    report = sealed_world.verify()
+    assert report.ok
+    assert "the evidence names no contract" in report.findings[0].what
+
+
+def test_evidence_under_another_contract_is_named(sealed_world: World) -> None:
+    evidence = evidence_of("a").model_copy(update={"contract": digest_bytes(b"laxer")})
+    ledger = sealed_world.ledger
+    ledger.append(attempt_body("a"))
+    ledger.append(outcome_body("a", ledger.objects.put_bytes(evidence_bytes(evidence))))
+    (finding,) = sealed_world.verify().findings
+    assert finding.what == "its evidence is of another contract"
+
+
+def test_a_promotion_for_another_contract_or_from_no_outcome_is_named(world: World) -> None:
+    (promotion,) = world.ledger.entries("promotion")
+    body = json_body(promotion)
+    world.ledger.append({**body, "contract": digest_bytes(b"laxer")})
+    world.ledger.append({**body, "outcome_seq": 0})
+    told = [str(finding) for finding in world.verify().findings]
+    assert "entry 8 (promotion): entry 2 is about another contract [altered]" in told
+    assert "entry 9 (promotion): entry 0 is no outcome of a job [altered]" in told
+
+
+def test_a_grade_whose_artefacts_are_stored_verifies(sealed_world: World) -> None:
+    ledger = sealed_world.ledger
+    library = ledger.objects.put_bytes(b"library")
+    build = BuildFacts(
+        language="cpp",
+        ok=True,
+        code=Reason.ACCEPTED,
+        compiler="g++",
+        command=(),
+        seconds=1.0,
+        artefacts={"k.so": library},
+        cache_key=library,
+    )
+    evidence = evidence_of("a").model_copy(update={"build": build})
+    ledger.append(attempt_body("a"))
+    ledger.append(outcome_body("a", ledger.objects.put_bytes(evidence_bytes(evidence))))
+    assert sealed_world.verify().ok
+    ledger.objects.path(library).unlink()
+    assert not sealed_world.verify().ok
