@@ -227,6 +227,8 @@ def _artefacts(evidence: Evidence) -> Iterator[Digest]:
     if evidence.grade:
         builds.append(evidence.grade.build)
     yield from evidence.artefacts.values()
+    if evidence.arming is not None:
+        yield evidence.arming
     for build in builds:
         yield from build.artefacts.values()
 

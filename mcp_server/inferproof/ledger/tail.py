@@ -54,9 +54,9 @@ def read_forward(file: BufferedReader, position: Position) -> Iterator[Step]:
             _require_next(line, entry, position)
         if entry is None or not line.endswith(b"\n"):
             yield Step(entry=None, size_bytes=len(line), torn=line)
-            return
-        yield Step(entry=entry, size_bytes=len(line))
-        position = position.after(entry, len(line))
+        else:
+            yield Step(entry=entry, size_bytes=len(line))
+            position = position.after(entry, len(line))
 
 
 def is_complete(torn: bytes) -> bool:

@@ -160,6 +160,11 @@ def sign_an_approval_with_an_own_key(world: World) -> None:
     world.ledger.append(sign_body(approval, own_approver(world).sign))
 
 
+def approve_another_candidate_under_a_known_id(world: World) -> None:
+    (approval,) = world.ledger.entries("approval")
+    world.ledger.append({**json_body(approval), "candidate": OTHER_CANDIDATE})
+
+
 def stretch_the_expiry_of_an_approval(world: World) -> None:
     entries = list(world.ledger.entries())
     changed = [
@@ -328,6 +333,7 @@ ATTACKS: dict[Callable[[World], None], str] = {
     promote_on_a_practice_outcome: "entry 9 was not graded",
     promote_without_an_approval: "entry 8 (promotion): promotes without an approval",
     sign_an_approval_with_an_own_key: "not signed by the campaign's approver key",
+    approve_another_candidate_under_a_known_id: "approves something else than was asked for",
     stretch_the_expiry_of_an_approval: "its id does not belong to this place in the chain",
     approve_by_editing_the_ledger: "its content does not match its digest",
     delete_the_tail: "is not in the chain: rewritten or cut off",

@@ -149,14 +149,18 @@ def test_evidence_of_a_missing_or_foreign_kind_is_named(sealed_world: World) -> 
     assert "is not evidence" in found[4]
 
 
-def test_an_artefact_that_is_gone_is_named(sealed_world: World) -> None:
+@pytest.mark.parametrize("field", ["artefacts", "arming"])
+def test_an_object_that_evidence_rests_on_and_that_is_gone_is_named(
+    sealed_world: World, field: str
+) -> None:
     ledger = sealed_world.ledger
-    log = ledger.objects.put_bytes(b"log")
-    evidence = evidence_of("a").model_copy(update={"artefacts": {"log": log}})
+    stored = ledger.objects.put_bytes(b"log")
+    value = {"log": stored} if field == "artefacts" else stored
+    evidence = evidence_of("a").model_copy(update={field: value})
     ledger.append(attempt_body("a"))
     ledger.append(outcome_body("a", ledger.objects.put_bytes(evidence_bytes(evidence))))
     assert sealed_world.verify().ok
-    ledger.objects.path(log).unlink()
+    ledger.objects.path(stored).unlink()
     (finding,) = sealed_world.verify().findings
     assert finding.seq == 2
 
