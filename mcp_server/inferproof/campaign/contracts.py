@@ -127,9 +127,10 @@ def _syntax(source: bytes, path: Path) -> ast.Module:
         return ast.parse(source)
     except SyntaxError as error:
         what = f"not Python: {error.msg}"
-        raise FileFormatError(what, path=str(path), line=error.lineno) from error
+        raise FileFormatError(what, path=str(path), line=error.lineno or 1) from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise FileFormatError(f"not Python: {error}", path=str(path)) from error
+        what = f"not Python: {str(error) or 'nested too deeply'}"
+        raise FileFormatError(what, path=str(path)) from error
 
 
 def _functions(module: ast.Module) -> list[str]:

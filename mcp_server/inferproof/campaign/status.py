@@ -254,7 +254,8 @@ def _next_step(component: ComponentStatus) -> str:
             gate = next(g for g in missing if g.outcome is component.overall)
             advice = (gate.next_step or gate.reason).rstrip(".")
             told = f"{contract} {candidate[:12]}: {gate.gate} says {gate.code}: {advice}"
-            return told if gate.outcome is Outcome.INCONCLUSIVE else f"{told}; then call submit_candidate"
+            blamed = gate.outcome is Outcome.FAIL
+            return f"{told}; then call submit_candidate" if blamed else told
 
 
 def _component_line(component: ComponentStatus) -> str:

@@ -97,6 +97,25 @@ def test_functions_are_found_without_running_them(
     assert says in caught.value.what
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (f"x = {'-' * 100_000}1", "nested too deeply"),
+        (f"x = a{'.a' * 100_000}", "recursion"),
+        ("x = '\0'", "null bytes"),
+        ("# coding: bogus", ":1: not Python: unknown encoding"),
+    ],
+    ids=["unary", "attributes", "null", "coding"],
+)
+def test_a_reference_that_no_parser_takes_is_refused(
+    contract_folder: Path, line: str, says: str
+) -> None:
+    path = contract_folder / "reference.py"
+    path.write_text(f"{line}\n{path.read_text()}")
+    with pytest.raises(FileFormatError, match=says):
+        load_contract(contract_folder)
+
+
 def test_an_annotated_mutants_table_counts(contract_folder: Path) -> None:
     edited(contract_folder, "MUTANTS = ", "MUTANTS: dict[str, object] = ", file="reference.py")
     assert load_contract(contract_folder).contract.mutants
