@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from inferproof_remote import cgroups, job, processes
+from inferproof_remote.incidents import BenchError
 
 DONE, FAILED, TIMED_OUT, CANCELLED = 0, 70, 124, 143
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _POLL_S = 0.05
+_SWEEP_PAUSE_S = 0.01
 _PATIENCE_S = {signal.SIGTERM: 2.0, signal.SIGKILL: 10.0}
 _STOPS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
@@ -37,14 +39,21 @@ def launch(job_dir: Path, program: Path) -> int:
 
 
 def sweep(job_dir: Path) -> None:
-    """End all that a job left behind after its supervisor was killed, then write `rc`."""
+    """End all that a job left behind after its supervisor was killed, then write `rc`.
+
+    Raises:
+        BenchError: something of it cannot be ended.
+    """
     job_id = job.read_job(job_dir).job_id
-    for _ in range(3):
-        marked = processes.with_environment(job.MARK, job_id)
-        marked = [process for process in marked if process.pid != os.getpid()]
-        for process in marked + processes.descendants(process.pid for process in marked):
+    deadline = time.monotonic() + _PATIENCE_S[signal.SIGKILL]
+    while left := _marked(job_id):
+        if time.monotonic() > deadline:
+            raise BenchError(f"processes of job {job_id} are left that cannot be killed")
+        for process in left + processes.descendants(process.pid for process in left):
             processes.send(process, signal.SIGKILL)
         cgroups.cleanup(f"{job_id}.")
+        time.sleep(_SWEEP_PAUSE_S)
+    cgroups.cleanup(f"{job_id}.")
     if not (job_dir / "rc").exists():
         _write_rc(job_dir, CANCELLED)
 
@@ -52,6 +61,11 @@ def sweep(job_dir: Path) -> None:
 def die_with_parent() -> None:
     """Have the kernel kill this process when its supervisor is killed."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _marked(job_id: str) -> list[processes.Process]:
+    found = processes.with_environment(job.MARK, job_id)
+    return [process for process in found if process.pid != os.getpid()]
 
 
 def _supervise(asked: job.JobSpec, job_dir: Path, program: Path, told: int) -> None:
@@ -66,7 +80,11 @@ def _supervise(asked: job.JobSpec, job_dir: Path, program: Path, told: int) -> N
     os.close(told)
     ended: dict[int, int] = {}
     code = _wait(job_dir, child, deadline, ended)
-    _end_tree(asked.job_id, ended)
+    try:
+        _end_tree(asked.job_id, ended)
+    except BenchError as error:
+        code = FAILED
+        job.write_failure(job_dir, str(error))
     _explain(job_dir, code, asked, ended.get(child))
     _write_rc(job_dir, code)
     os._exit(0)
@@ -121,6 +139,7 @@ def _end_tree(job_id: str, ended: dict[int, int]) -> None:
                 cgroups.cleanup(f"{job_id}.")
             asked |= left
             signal.sigtimedwait({signal.SIGCHLD}, _POLL_S)
+    raise BenchError(f"processes of job {job_id} are left that cannot be killed")
 
 
 def _reap(ended: dict[int, int]) -> None:

@@ -148,13 +148,12 @@ class Local:
         deadline = time.monotonic() + _CANCEL_S
         if supervisor is not None and supervisor.is_alive:
             _signal(supervisor, signal.SIGTERM)
-        while time.monotonic() < deadline:
-            if (folder / "rc").exists():
-                return
-            if supervisor is None or not supervisor.is_alive:
+        while supervisor is not None and time.monotonic() < deadline:
+            if not supervisor.is_alive:
                 break
             await asyncio.sleep(_POLL_S)
-        await asyncio.to_thread(self._sweep, folder)
+        if not (folder / "rc").exists():
+            await asyncio.to_thread(self._sweep, folder)
 
     def _sweep(self, folder: Path) -> None:
         swept = self._bench("sweep", folder, timeout_s=_SWEEP_S)
