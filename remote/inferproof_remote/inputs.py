@@ -34,9 +34,19 @@ class InputMaker:
         generator = torch.Generator()
         generator.manual_seed(Stream(self._bits, f"inputs {name}").word() >> 1)
         return {
-            tensor.name: self._tensor(tensor, dims, family, generator)
+            tensor.name: self._tensor(tensor, dims, self._families(tensor, family), generator)
             for tensor in self._kernel.inputs
         }
+
+    def _families(self, tensor: TensorShape, family: str) -> tuple[str, ...]:
+        """Return what a row of `tensor` may be.
+
+        Weights are never subnormal: their product with subnormal data is zero, whatever is wrong.
+        """
+        named = self._kernel.families if family == MIXED else (family,)
+        if tensor.name not in self._kernel.prepare:
+            return named
+        return tuple(each for each in named if each != "denormal") or ("normal",)
 
     def make_near(self, name: str, base: Tensors) -> dict[str, Tensor]:
         """Return `base` with a few elements changed, at places that the stream `name` draws."""
@@ -49,7 +59,11 @@ class InputMaker:
         return near
 
     def _tensor(
-        self, tensor: TensorShape, dims: Dims, family: str, generator: torch.Generator
+        self,
+        tensor: TensorShape,
+        dims: Dims,
+        families: tuple[str, ...],
+        generator: torch.Generator,
     ) -> Tensor:
         shape = tensor.extents(dims)
         dtype = DTYPES[tensor.dtype]
@@ -57,25 +71,10 @@ class InputMaker:
             low, high = tensor.span or (0, 2)
             bounds = evaluate(low, dims), evaluate(high, dims)
             return torch.randint(*bounds, shape, generator=generator, dtype=dtype)
-        columns = shape[-1]
-        rows = max(1, torch.Size(shape).numel() // columns)
-        values = self._rows(family, rows, columns, dtype, generator)
+        source = _Source(self, torch.Size(shape), dtype, generator)
+        values = FAMILIES[families[0]](source) if len(families) == 1 else _mixed(source, families)
         limit = torch.finfo(dtype).max / 4
         return values.clamp_(-limit, limit).to(dtype).view(shape)
-
-    def _rows(
-        self, family: str, rows: int, columns: int, dtype: torch.dtype, generator: torch.Generator
-    ) -> Tensor:
-        if family != MIXED:
-            return FAMILIES[family](_Source(self, rows, columns, dtype, generator))
-        values = torch.empty(rows, columns)
-        owner = torch.randint(len(self._kernel.families), (rows,), generator=generator)
-        for number, each in enumerate(self._kernel.families):
-            mine = (owner == number).nonzero().flatten()
-            if mine.numel():
-                source = _Source(self, mine.numel(), columns, dtype, generator)
-                values[mine] = FAMILIES[each](source)
-        return values
 
     def pool(self, kind: str, columns: int) -> Tensor:
         """Return the private pool `kind`, long enough for rows of `columns`."""
@@ -91,17 +90,18 @@ class _Source:
     """Random rows and scales of one size, for a family to combine."""
 
     def __init__(
-        self,
-        maker: InputMaker,
-        rows: int,
-        columns: int,
-        dtype: torch.dtype,
-        generator: torch.Generator,
+        self, maker: InputMaker, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator
     ) -> None:
         self._maker = maker
-        self.rows, self.columns = rows, columns
+        self.columns = shape[-1]
+        self.rows = shape.numel() // self.columns
         self.dtype = dtype
         self.generator = generator
+
+    def part(self, rows: int) -> "_Source":
+        """Return a source of fewer rows."""
+        size = torch.Size((rows, self.columns))
+        return _Source(self._maker, size, self.dtype, self.generator)
 
     def gather(self, kind: str) -> Tensor:
         """Return [rows, columns] values: slices of the pool `kind` at random offsets."""
@@ -120,12 +120,23 @@ class _Source:
         return self.power(low, high, self.rows, 1)
 
 
+def _mixed(source: _Source, families: tuple[str, ...]) -> Tensor:
+    """Give each row one of `families`."""
+    values = torch.empty(source.rows, source.columns)
+    owner = torch.randint(len(families), (source.rows,), generator=source.generator)
+    for number, family in enumerate(families):
+        mine = (owner == number).nonzero().flatten()
+        if mine.numel():
+            values[mine] = FAMILIES[family](source.part(mine.numel()))
+    return values
+
+
 def _normal(source: _Source) -> Tensor:
     return source.gather("normal").mul_(source.power(-1, 1, 1))
 
 
 def _log_uniform(source: _Source) -> Tensor:
-    return source.gather("log_uniform").mul_(source.row_scale(-8, 8))
+    return source.gather("log_uniform").mul_(source.row_scale(-12, 8))
 
 
 def _outlier_channels(source: _Source) -> Tensor:
@@ -185,7 +196,7 @@ def _log_pool(length: int, generator: torch.Generator) -> Tensor:
 
 
 def _wide_log_pool(length: int, generator: torch.Generator) -> Tensor:
-    return _signed_powers(length, generator, -8.0, 14.0)
+    return _signed_powers(length, generator, -8.0, 24.0)
 
 
 def _signed_powers(length: int, generator: torch.Generator, low: float, high: float) -> Tensor:

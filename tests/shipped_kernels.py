@@ -1,0 +1,149 @@
+"""The shipped kernel contracts at sizes that a test can afford, and honest ways to write them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+import yaml
+from inferproof.core.contract import KernelContract
+from inferproof_remote.draws import PlannedCall, Scope, make_plan
+from inferproof_remote.inputs import InputMaker, Tensors
+from inferproof_remote.kernel import Extent, Kernel, parse_kernel
+from inferproof_remote.oracle import Oracle, Question
+
+LIBRARY = Path(__file__).parents[1] / "contracts" / "kernels"
+NAMES = ("matmul", "rms_norm", "rotary_embedding", "silu_and_mul", "softmax", "topk_router")
+MODEL = {"hidden": 256, "inter": 160, "heads": 6, "kv_heads": 2, "head_dim": 64, "experts": 64}
+MOST = 200
+Json: TypeAlias = dict[str, object]
+
+
+def read_contract(name: str) -> KernelContract:
+    text = (LIBRARY / name / "contract.yaml").read_text(encoding="utf-8")
+    return KernelContract.model_validate(yaml.safe_load(text))
+
+
+def load(name: str, *, most: int = MOST) -> tuple[Kernel, Oracle]:
+    """Return a contract for a small model, with what can be drawn at most `most`."""
+    contract = read_contract(name)
+    fixed = {dim: MODEL[dim] for dim in contract.dims if contract.dims[dim].from_model}
+    raw = contract.model_dump(mode="json", by_alias=True)
+    kernel = parse_kernel(raw, fixed=fixed, most=dict.fromkeys(contract.dims, most))
+    return kernel, Oracle(kernel, LIBRARY / name)
+
+
+def single(name: str, **dims: int) -> tuple[Kernel, Oracle]:
+    """Return a contract with only one shape."""
+    kernel, _ = load(name)
+    extents = {dim: Extent(low=size, high=size) for dim, size in dims.items()}
+    kernel = replace(kernel, extents={**kernel.extents, **extents})
+    return kernel, Oracle(kernel, LIBRARY / name)
+
+
+def seeded(seed: int) -> bytes:
+    return bytes([seed, 11]) * 16
+
+
+class Planned:
+    """The calls of one plan with their inputs and questions."""
+
+    def __init__(self, name: str, seed: int, *, zoo: bool = True) -> None:
+        self.kernel, self.oracle = load(name)
+        self._maker = InputMaker(seeded(seed), self.kernel)
+        scope = Scope(graded=True, zoo=zoo, timing=False)
+        self.plan = make_plan(seeded(seed), self.kernel, scope)
+
+    def inputs(self, call: PlannedCall) -> Tensors:
+        if call.phase != "near_duplicate" or call.base is None:
+            return self._maker.make(call.inputs, call.dims, call.family)
+        base = self.plan.calls[call.base]
+        given = self._maker.make(base.inputs, base.dims, base.family)
+        return self._maker.make_near(call.inputs, given)
+
+    def question(self, call: PlannedCall) -> Question:
+        return self.oracle.ask(self.inputs(call), call.dims)
+
+
+def _rms_two_roundings(x, weight, *, eps):  # type: ignore[no-untyped-def]
+    rows = x.float()
+    normed = (rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return {"y": normed * weight}
+
+
+def _rms_chunked(x, weight, *, eps):  # type: ignore[no-untyped-def]
+    rows = x.float()
+    total = torch.zeros(rows.shape[0], 1)
+    for part in rows.split(37, dim=-1):
+        for column in part.square().unbind(-1):
+            total += column.unsqueeze(-1)
+    root = 1.0 / torch.sqrt(total / rows.shape[-1] + eps)
+    return {"y": (rows * root * weight.float()).to(x.dtype)}
+
+
+def _silu_two_roundings(x):  # type: ignore[no-untyped-def]
+    gate, up = x.chunk(2, dim=-1)
+    return {"y": torch.nn.functional.silu(gate) * up}
+
+
+def _silu_by_tanh(x):  # type: ignore[no-untyped-def]
+    gate, up = x.float().chunk(2, dim=-1)
+    return {"y": (gate * (0.5 + 0.5 * torch.tanh(0.5 * gate)) * up).to(x.dtype)}
+
+
+def _rope_complex(q, k, positions, cos_sin):  # type: ignore[no-untyped-def]
+    cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=-1)
+    turn = torch.complex(cos, sin)
+    turned = {}
+    for name, x in (("q_out", q), ("k_out", k)):
+        first, second = x.float().unflatten(-1, (-1, cos_sin.shape[-1])).chunk(2, dim=-1)
+        both = torch.complex(first, second) * turn
+        turned[name] = torch.cat([both.real, both.imag], dim=-1).flatten(-2).to(x.dtype)
+    return turned
+
+
+def _matmul_chunked(a, b):  # type: ignore[no-untyped-def]
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for start in range(0, a.shape[1], 24):
+        total += a[:, start : start + 24].float() @ b[start : start + 24].float()
+    return {"y": total.to(a.dtype)}
+
+
+def _matmul_backwards(a, b):  # type: ignore[no-untyped-def]
+    return {"y": (a.float().flip(1) @ b.float().flip(0)).to(a.dtype)}
+
+
+def _softmax_in_lanes(x):  # type: ignore[no-untyped-def]
+    powers = (x - x.amax(-1, keepdim=True)).exp()
+    total = torch.zeros(x.shape[0], 8)
+    for part in torch.nn.functional.pad(powers, (0, -powers.shape[-1] % 8)).split(8, dim=-1):
+        total = total + part
+    return {"y": powers * (1.0 / total.sum(-1, keepdim=True))}
+
+
+def _softmax_base_two(x):  # type: ignore[no-untyped-def]
+    powers = ((x - x.amax(-1, keepdim=True)) * 1.4426950408889634).exp2()
+    return {"y": powers / powers.sum(-1, keepdim=True)}
+
+
+def _router_after_selection(logits, *, top_k):  # type: ignore[no-untyped-def]
+    best, ids = logits.topk(top_k, dim=-1)
+    return {"weights": torch.softmax(best, dim=-1), "ids": ids.int()}
+
+
+def _router_other_ties(logits, *, top_k):  # type: ignore[no-untyped-def]
+    chances = torch.softmax(logits, dim=-1).flip(-1)
+    best, places = torch.sort(chances, dim=-1, descending=True, stable=True)
+    best, ids = best[:, :top_k], logits.shape[-1] - 1 - places[:, :top_k]
+    return {"weights": best / best.sum(-1, keepdim=True), "ids": ids.int()}
+
+
+HONEST: Mapping[str, tuple[object, ...]] = {
+    "rms_norm": (_rms_two_roundings, _rms_chunked),
+    "silu_and_mul": (_silu_two_roundings, _silu_by_tanh),
+    "rotary_embedding": (_rope_complex,),
+    "matmul": (_matmul_chunked, _matmul_backwards),
+    "softmax": (_softmax_in_lanes, _softmax_base_two),
+    "topk_router": (_router_after_selection, _router_other_ties),
+}
