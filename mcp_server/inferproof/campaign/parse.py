@@ -2,10 +2,10 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
 
@@ -180,35 +180,22 @@ def _nearest(key: str, valid: Sequence[str]) -> str:
 def _keys_at(model: type[BaseModel], field: "FieldPath") -> list[str]:
     annotation: object = model
     for part in field:
-        annotation = next(_inside(annotation, part), None)
-    return [
-        info.alias or name
-        for found in _models(annotation)
-        for name, info in found.model_fields.items()
-    ]
+        annotation = _inside(annotation, part)
+    fields = annotation.model_fields if _is_model(annotation) else {}
+    return [info.alias or name for name, info in fields.items()]
 
 
-def _inside(annotation: object, part: str | int) -> Iterator[object]:
-    """Yield what `annotation` says about the item or field called `part`."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        for name, info in annotation.model_fields.items():
-            if issubclass(annotation, RootModel):
-                yield from _inside(info.annotation, part)
-            elif part in (name, info.alias):
-                yield info.annotation
-    elif origin is dict:
-        yield arguments[1]
-    elif origin is tuple:
-        yield arguments[0]
-    else:
-        for alternative in arguments[:1] if origin is Annotated else arguments:
-            yield from _inside(alternative, part)
+def _inside(annotation: object, part: str | int) -> object:
+    """Return what `annotation` says about the item or field called `part`."""
+    if _is_model(annotation):
+        fields = annotation.model_fields
+        if issubclass(annotation, RootModel):
+            return _inside(fields["root"].annotation, part)
+        return next((f.annotation for name, f in fields.items() if part in (name, f.alias)), None)
+    # A dict says it about its values, a tuple about its items.
+    arguments = get_args(annotation)
+    return arguments[1 if get_origin(annotation) is dict else 0] if arguments else None
 
 
-def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    elif get_origin(annotation) not in (dict, tuple):
-        for alternative in get_args(annotation):
-            yield from _models(alternative)
+def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -1,7 +1,9 @@
 import os
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -43,6 +45,23 @@ def test_the_same_content_is_stored_once(store: CandidateStore, candidate_folder
     second = store.add(candidate_folder)
     assert second.digest != first.digest
     assert store.list() == tuple(sorted([first.digest, second.digest]))
+
+
+def test_many_may_store_the_same_content_at_once(
+    store: CandidateStore, candidate_folder: Path
+) -> None:
+    for index in range(40):
+        (candidate_folder / f"table{index}.h").write_text("// 0\n")
+    barrier = Barrier(4)
+
+    def add() -> str:
+        barrier.wait(timeout=10)
+        return store.add(candidate_folder).digest
+
+    with ThreadPoolExecutor(4) as pool:
+        found = {future.result() for future in [pool.submit(add) for _ in range(4)]}
+    assert tuple(found) == store.list()
+    assert [path.name for path in store.path("").iterdir()] == list(store.list())
 
 
 def test_a_snapshot_does_not_follow_its_source(
