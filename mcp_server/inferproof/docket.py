@@ -51,9 +51,9 @@ class Docket:
                 return entry
         raise SealBroken(f"no seal of this ledger has the digest {digest}")
 
-    def is_sealed(self) -> bool:
-        """Whether there is a valid seal."""
-        return read_seals(self._ledger.entries("seal")).current is not None
+    def ruling_seal(self) -> Entry | None:
+        """Return the newest valid seal's entry, whatever the files on disk say."""
+        return read_seals(self._ledger.entries("seal")).current_entry
 
     def attempts(self) -> Iterator[tuple[Attempt, Entry]]:
         """Yield every attempt, oldest first."""

@@ -187,7 +187,7 @@ class Keeper:
         """Return where the campaign stands, after settling what is over."""
         for attempt, entry in self.docket.attempts():
             await self._settle(attempt, entry)
-        files = self.sealed() if self.docket.is_sealed() else open_campaign(self.root)
+        files = self.sealed() if self.docket.ruling_seal() else open_campaign(self.root)
         return standing.status(files.campaign, tuple(self.ledger.entries()), now=utc_now())
 
     def evidence(self, ref: str) -> Evidence:
@@ -218,8 +218,14 @@ class Keeper:
 
     def verify(self, expected_head: Digest | None) -> VerifyReport:
         """Return what is wrong with the record; every verdict is judged again."""
+        ruling = self.docket.ruling_seal()
+        asked = self._archive.campaign(ruling).campaign.approvals if ruling else None
         return verify(
-            self.state_dir, self.root, judge=self.judge_again, expected_head=expected_head
+            self.state_dir,
+            self.root,
+            judge=self.judge_again,
+            expected_head=expected_head,
+            approval_required=asked is None or "promote" in asked.required_for,
         )
 
     def judge_again(self, contract: Digest, evidence: Evidence) -> casework.Verdicts:

@@ -18,6 +18,7 @@ from inferproof.ledger.bodies import (
     OutcomeOfJob,
     Promotion,
     Repair,
+    Seal,
     parse_body,
 )
 from inferproof.ledger.chain import GENESIS, Finding, altered, notice, older_gate
@@ -43,7 +44,9 @@ class Audit:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._approvals = ApprovalBook(sources.approver_public_key)
+        self._seal: Digest | None = None
         self._attempts: dict[str, Attempt] = {}
+        self._sealed_under: dict[str, Digest | None] = {}
         self._outcomes: dict[str, int] = {}
         self._provers: dict[int, tuple[Attempt, OutcomeOfJob]] = {}
         self._spent: dict[str, int] = {}
@@ -60,6 +63,8 @@ class Audit:
 
     def _check(self, entry: Entry) -> Iterator[Finding]:
         match parse_body(entry.body):
+            case Seal():
+                self._seal = entry.digest
             case CandidateStored() as body:
                 yield from self._check_candidate(entry, body)
             case Attempt() as body:
@@ -81,6 +86,7 @@ class Audit:
     def _check_attempt(self, entry: Entry, body: Attempt) -> Iterator[Finding]:
         if self._attempts.setdefault(body.job_id, body) is not body:
             yield altered(entry, f"second attempt of job {body.job_id}")
+        self._sealed_under.setdefault(body.job_id, self._seal)
 
     def _check_candidate(self, entry: Entry, body: CandidateStored) -> Iterator[Finding]:
         folder = self._sources.candidates / body.candidate
@@ -111,6 +117,8 @@ class Audit:
         if body.evidence is not None:
             evidence = self._load_evidence(body.evidence)
             yield from _check_subject(entry, attempt, evidence)
+            if evidence.seal not in (None, self._sealed_under[body.job_id]):
+                yield altered(entry, "its evidence was judged under a seal not in force then")
             yield from self._judge_again(entry, body, evidence)
 
     def _load_evidence(self, digest: Digest) -> Evidence:
