@@ -1,5 +1,6 @@
 """The `run` verb: one command of the agent's, in the sandbox; practice only."""
 
+import shutil
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
@@ -14,7 +15,7 @@ def run(job_dir: Path) -> dict[str, object]:
     """Return how the command ended.
 
     It starts in the snapshot (read-only), or in an empty folder if the job has none; `$SCRATCH`
-    names a folder that it may write to.
+    names a folder that it may write to, gone afterwards.
     """
     spec = job.read_job(job_dir).spec
     argv = job.as_texts(spec["argv"], "argv")
@@ -36,6 +37,7 @@ def run(job_dir: Path) -> dict[str, object]:
             output_limit_bytes=MOST_OUTPUT_BYTES,
             cwd=PurePosixPath(snapshot if snapshot.is_dir() else scratch),
         )
+    shutil.rmtree(scratch, ignore_errors=True)
     return {
         "argv": list(argv),
         "rc": completed.rc,

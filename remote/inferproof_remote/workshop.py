@@ -3,6 +3,7 @@
 import hashlib
 import re
 import stat
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ class Workshop:
         """
         with tempfile.TemporaryDirectory(prefix=f".{label}-", dir=self.out_dir) as name:
             scratch = Path(name)
-            with Sandbox(self._plan(scratch), name=job.sandbox_name(label)) as box:
+            with Sandbox(self._plan(scratch, Path(argv[0])), name=job.sandbox_name(label)) as box:
                 completed = box.run(
                     [part.replace("{out}", name) for part in argv],
                     timeout_s=COMPILE_S,
@@ -115,15 +116,26 @@ class Workshop:
                 _keep(scratch / product, self.out_dir / product)
         return completed
 
-    def _plan(self, scratch: Path) -> SandboxPlan:
+    def _plan(self, scratch: Path, program: Path) -> SandboxPlan:
         return SandboxPlan(
-            read_only=(self.source_dir,),
+            read_only=(self.source_dir, *homes(program)),
             writable=(scratch,),
             memory_mib=max(_LEAST_MEMORY_MIB, _whole(self._limits, "memory_mib")),
             tmp_mib=max(_LEAST_TMP_MIB, _whole(self._limits, "tmp_mib")),
             processes=max(_LEAST_PROCESSES, _whole(self._limits, "processes")),
             env={"LC_ALL": "C"},
         )
+
+
+def homes(program: Path) -> tuple[Path, ...]:
+    """Return where `program` is installed, unless every sandbox sees that anyway."""
+    folders = {path.parent.parent for path in (program, program.resolve())}
+    seen = (Path("/usr"), Path(sys.prefix), Path(sys.base_prefix))
+    return tuple(
+        folder
+        for folder in sorted(folders)
+        if folder != Path("/") and not any(folder.is_relative_to(place) for place in seen)
+    )
 
 
 def failure_code(completed: Completed, otherwise: str) -> str:
