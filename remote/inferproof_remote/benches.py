@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from inferproof_remote import cgroups
+from inferproof_remote import cgroups, seccomp
 from inferproof_remote.freezers import FreezerName, GroupFreezer, group_freezer
 from inferproof_remote.incidents import BenchError
+from inferproof_remote.mounts import SandboxPlan, mount_arguments
 
 Separation = Literal["separate-user", "container", "shared-account"]
 
+NAMESPACES = (
+    *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--hostname", "bench", "--die-with-parent", "--new-session"),
+)
 _HIGHEST_UID = 2_000_000_000
 _UID_SPAN = 100_000_000
 _COMMON_UIDS = 1 << 16
@@ -75,18 +80,19 @@ def _separation() -> tuple[Separation, str]:
     if bwrap is None:
         return "shared-account", "rlimits only: bubblewrap is not installed"
     version = subprocess.run([bwrap, "--version"], capture_output=True, check=False, text=True)
-    name = version.stdout.strip() or "bubblewrap"
+    filtered = "with" if seccomp.program() else "without"
+    name = f"{version.stdout.strip() or 'bubblewrap'} {filtered} a system-call filter"
     uid = unused_uid()
     if os.getuid() == 0 and uid is not None and _works(become_user(uid)):
         return "separate-user", name
     if _works(become_nobody()):
         return "container", name
-    return "shared-account", f"rlimits only: {name} cannot make namespaces here"
+    return "shared-account", f"rlimits only: {name} cannot make a sandbox here"
 
 
 def _works(identity: Sequence[str]) -> bool:
-    command = ["bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"]
-    command += ["--proc", "/proc", *identity, "/bin/true"]
+    mounts = mount_arguments(SandboxPlan(memory_mib=64, tmp_mib=1, processes=8))
+    command = ["bwrap", *NAMESPACES, *mounts, *identity, "/bin/true"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

@@ -35,9 +35,23 @@ def disk_bytes(folder: Path) -> int:
     return total
 
 
-def is_full(folder: str) -> bool:
-    """Whether a file system has no room left; false if it cannot be asked."""
+def is_full(pid: int, place: str, limit_bytes: int) -> bool:
+    """Whether a process's own `place` holds its limit or has no room left.
+
+    False if it cannot be asked, or if the process still sees the machine's own `place`, as it does
+    while its sandbox is being built.
+    """
     try:
-        return os.statvfs(folder).f_bavail == 0
+        handle = os.open(f"/proc/{pid}/root{place}", os.O_PATH | os.O_DIRECTORY)
     except OSError:
         return False
+    try:
+        if os.fstat(handle).st_dev == Path(place).stat().st_dev:
+            return False
+        facts = os.fstatvfs(handle)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    used_bytes = (facts.f_blocks - facts.f_bfree) * facts.f_frsize
+    return facts.f_bavail == 0 or used_bytes >= limit_bytes

@@ -106,6 +106,12 @@ class Line:
         """Whether anything more than the one answer was written."""
         return bool(self._read(self._answer))
 
+    def has_ended(self) -> bool:
+        """Whether the sandbox is over."""
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(0))
+
     def _hear(self) -> bytes:
         said = self._read(self._answer)
         if said == b"":

@@ -1,7 +1,10 @@
 """What a sandboxed process sees of the disk, as arguments for bubblewrap."""
 
+import functools
+import mmap
 import os
 import site
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,10 +42,9 @@ class SandboxPlan:
 
 def mount_arguments(plan: SandboxPlan) -> list[str]:
     """Return the bubblewrap arguments that build the sandbox's file system."""
-    size = str(plan.tmp_mib * _MIB)
     arguments = ["--proc", "/proc", "--dev", "/dev"]
     for place in TEMPORARY:
-        arguments += ["--perms", "1777", "--size", size, "--tmpfs", place]
+        arguments += ["--perms", "1777", *_sized(plan.tmp_mib * _MIB), "--tmpfs", place]
     arguments += ["--remount-ro", "/dev"]
     arguments += _system_arguments()
     made = {PurePosixPath(top) for top in ("/", "/proc", "/dev", "/usr", "/etc", "/sys")}
@@ -106,5 +108,16 @@ def _installed_copies() -> Iterable[Path]:
 def _mask(path: Path) -> list[str]:
     name = os.fspath(path)
     if path.is_dir():
-        return ["--size", "4096", "--tmpfs", name, "--remount-ro", name]
+        return [*_sized(mmap.PAGESIZE), "--tmpfs", name, "--remount-ro", name]
     return ["--ro-bind", "/dev/null", name]
+
+
+@functools.cache
+def _knows_size() -> bool:
+    """Whether this bubblewrap can limit a tmpfs; before version 0.7 only the watchdog does."""
+    told = subprocess.run(["bwrap", "--help"], capture_output=True, check=False)
+    return b"--size" in told.stdout + told.stderr
+
+
+def _sized(size_bytes: int) -> list[str]:
+    return ["--size", str(size_bytes)] if _knows_size() else []

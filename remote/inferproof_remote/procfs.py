@@ -36,6 +36,16 @@ def descendants(root: int) -> frozenset[int]:
     return frozenset(seen)
 
 
+def tasks_of(uid: int) -> int:
+    """Return how many processes and threads a user has now."""
+    count = 0
+    for path in _PROC.iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.isdecimal() and path.stat().st_uid == uid:
+                count += len(threads(int(path.name)))
+    return count
+
+
 def is_stopped(pid: int) -> bool:
     """Whether every thread of a process is stopped, dead or gone."""
     return all(_state(pid, thread) in _STOPPED for thread in threads(pid))

@@ -17,6 +17,7 @@ from typing import Self
 
 from inferproof_remote import cgroups, procfs, seccomp
 from inferproof_remote.benches import (
+    NAMESPACES,
     BenchKind,
     become_nobody,
     become_user,
@@ -254,8 +255,10 @@ class Sandbox:
             resource.RLIMIT_CORE: _NO_CORE_BYTES,
             resource.RLIMIT_FSIZE: self._plan.tmp_mib * _MIB,
         }
-        if self._uid is not None and "pids" not in self._groups:
-            limits[resource.RLIMIT_NPROC] = self._plan.processes
+        if "pids" not in self._groups:
+            uid = os.getuid() if self._uid is None else self._uid
+            allowed = self._plan.processes + 2 * _SPARE_PROCESSES
+            limits[resource.RLIMIT_NPROC] = procfs.tasks_of(uid) + allowed
         if "memory" not in self._groups:
             limits[resource.RLIMIT_DATA] = self._plan.memory_mib * _MIB
         for limit, value in limits.items():
@@ -265,9 +268,7 @@ class Sandbox:
         """Return the files that bubblewrap reads: its arguments, then the system-call filter."""
         if not self._uses_bwrap:
             return []
-        arguments = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
-        arguments += ["--unshare-cgroup-try", "--die-with-parent", "--new-session"]
-        arguments += ["--hostname", "bench", *mount_arguments(self._plan)]
+        arguments = [*NAMESPACES, *mount_arguments(self._plan)]
         arguments += ["--chdir", str(cwd or "/tmp")]  # noqa: S108 (a private tmpfs)
         program = seccomp.program()
         files = ["\0".join(arguments).encode()]
@@ -317,7 +318,7 @@ class Sandbox:
         if self._process is None or not self._uses_bwrap:
             return False
         roots = procfs.children(self._process.pid)
-        return any(is_full(f"/proc/{pid}/root{part}") for pid in roots for part in TEMPORARY)
+        return any(is_full(pid, place, limit) for pid in roots for place in TEMPORARY)
 
     def _over_processes(self) -> bool:
         group = self._groups.get("pids")

@@ -53,7 +53,7 @@ class CallResult:
 class Session:
     """One candidate in one sandbox, called one call at a time."""
 
-    def __init__(  # noqa: PLR0913 (keywords; each is a fact of the session)
+    def __init__(
         self,
         target: Target,
         *,
@@ -279,9 +279,12 @@ class Session:
 
     def _check_frozen(self) -> None:
         """Report it if anything ran since the freeze, whoever woke it."""
+        if self._line.has_ended():
+            return
         before, now = self._run_ns, self._sandbox.run_ns()
         ran_ns = sum(spent - before.get(pid, 0) for pid, spent in now.items())
-        if ran_ns > _FROZEN_RUN_NS or before.keys() - now.keys() or not self._sandbox.is_frozen():
+        left = before.keys() - now.keys()
+        if ran_ns > _FROZEN_RUN_NS or left or not self._sandbox.is_frozen():
             detail = f"ran for {ran_ns / 1000:.0f} us while it was frozen"
             self._report("ran_while_frozen", detail)
 

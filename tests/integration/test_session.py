@@ -5,7 +5,9 @@ import dataclasses
 import os
 import random
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -53,7 +55,11 @@ def leaves_nothing_behind() -> Iterator[None]:
     yield
     folders = cgroups.find().folders()
     assert not [path for folder in folders for path in folder.glob(f"*{MARK}*")]
-    assert not [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if marked(pid)]
+    assert not [pid for pid in processes() if marked(pid)]
+
+
+def processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
 
 
 def marked(pid: int) -> bool:
@@ -272,7 +278,7 @@ def test_kernel_that_wakes_itself_is_caught(
 ) -> None:
     def slow(views: Mapping[str, memoryview]) -> None:
         filled(1.0)(views)
-        threading.Event().wait(0.1)
+        threading.Event().wait(0.15)
 
     with session(library("self_wake"), kind=kind) as running:
         results = [running.bind_and_call(layout(1 << 10), fill=slow) for _ in range(3)]
@@ -298,3 +304,45 @@ def test_cleanup_ends_what_a_dead_grader_left(library: Callable[[str], CppTarget
         groups["freezer"].write(*frozen)
         assert cgroups.cleanup(f"{MARK}-orph") == (name,)
         assert orphan.wait(timeout=5) == -9
+
+
+ORPHANING = """
+import random, signal, sys
+from pathlib import Path
+from inferproof_remote.arena import CallLayout, TensorSpec
+from inferproof_remote.benches import BenchKind
+from inferproof_remote.mounts import SandboxPlan
+from inferproof_remote.session import Session
+from inferproof_remote.targets import CppTarget
+separation, freezer, library, name, mark = sys.argv[1:]
+kind = BenchKind(separation=separation, sandbox="", freezer=freezer)
+plan = SandboxPlan(memory_mib=256, tmp_mib=16, processes=40, env={"MARK": mark})
+target = CppTarget(library=Path(library), entry="scale")
+x, y = TensorSpec("x", "f32", (64,)), TensorSpec("y", "f32", (64,))
+layout = CallLayout(dims={"n": 64}, inputs=(x,), outputs=(y,), params={"k": ("f32", 3.0)})
+with Session(target, plan=plan, name=name, arena_bytes=1 << 20, threads=1, call_s=5,
+             rng=random.Random(1), kind=kind) as session:
+    session.bind_and_call(layout, fill=lambda views: None)
+    print("frozen", flush=True)
+    signal.pause()
+"""
+
+
+def test_killed_grader_leaves_nothing_after_cleanup(
+    library: Callable[[str], CppTarget], kind: BenchKind
+) -> None:
+    kernel = library("daemons").library
+    facts = [kind.separation, kind.freezer, str(kernel), f"{MARK}-dies", MARK]
+    grader = subprocess.Popen(
+        [sys.executable, "-c", ORPHANING, *facts], stdout=subprocess.PIPE, text=True
+    )
+    assert grader.stdout is not None
+    with grader.stdout:
+        assert grader.stdout.readline() == "frozen\n"
+    grader.kill()
+    grader.wait()
+    cgroups.cleanup(f"{MARK}-dies")
+    deadline = time.monotonic() + 5
+    while any(map(marked, processes())) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(map(marked, processes()))

@@ -12,7 +12,7 @@ ENTRY {
     timer_create(CLOCK_MONOTONIC, &event, &timer);
     worker = new std::thread([] { for (volatile long i = 0;; i = i + 1) {} });
   }
-  struct itimerspec once = {{0, 0}, {0, 20000000}};
+  struct itimerspec once = {{0, 0}, {0, 80000000}};
   timer_settime(timer, 0, &once, nullptr);
   honest(x, y, n, k);
 }
