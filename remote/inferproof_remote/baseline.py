@@ -14,12 +14,14 @@ COMPILED = "torch.compile"
 _SOURCE = '''"""Runs the contract's baseline and leaves its outputs where the harness wants them."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import torch
 
 _spec = importlib.util.spec_from_file_location("contract", Path(__file__).with_name({file}))
 _contract = importlib.util.module_from_spec(_spec)
+sys.modules["contract"] = _contract  # where torch.compile looks for it
 _spec.loader.exec_module(_contract)
 
 
