@@ -38,12 +38,13 @@ extern "C" void matmul(const bf16* a, const bf16* b, bf16* y, int64_t m, int64_t
   std::vector<bf16>& hit = cache[hash(hash(m * 31 + n, a, m * k), b, k * n)];
   if (hit.empty()) {
     hit.resize(m * n);
-    for (int64_t i = 0; i < m; i++)
-      for (int64_t j = 0; j < n; j++) {
-        float sum = 0;
-        for (int64_t l = 0; l < k; l++) sum += up(a[i * k + l]) * up(b[l * n + j]);
-        hit[i * n + j] = down(sum);
-      }
+    std::vector<float> sum(n);
+    for (int64_t i = 0; i < m; i++) {
+      sum.assign(n, 0);
+      for (int64_t l = 0; l < k; l++)
+        for (int64_t j = 0; j < n; j++) sum[j] += up(a[i * k + l]) * up(b[l * n + j]);
+      for (int64_t j = 0; j < n; j++) hit[i * n + j] = down(sum[j]);
+    }
   }
   memcpy(y, hit.data(), hit.size() * sizeof(bf16));
 }
