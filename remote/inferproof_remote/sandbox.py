@@ -202,6 +202,7 @@ class Sandbox:
             incident = self._follow(process, tail, started + timeout_s)
             rc = None if incident is not None else process.wait()
             self.kill()
+            tail.drain_all()
         finally:
             tail.close()
         return Completed(

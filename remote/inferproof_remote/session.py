@@ -34,8 +34,8 @@ Fill = Callable[[Mapping[str, memoryview]], None]
 _MIB = 1 << 20
 _START_S = 120.0
 _LOOK_S = 0.001
+_LATE_FIRST_S = 0.5
 _LATE_LEAST_S = 0.02
-_LATE_MOST_S = 2.0
 _LATE_STEP_S = 0.001
 _FROZEN_RUN_NS = 100_000
 _POISON_RUN = bytes([POISON]) * 32
@@ -73,6 +73,7 @@ class Session:
         self._arena = Arena(arena_bytes, rng)
         self._plan = dataclasses.replace(plan, shared_mib=-(-arena_bytes // _MIB))
         self._stack = contextlib.ExitStack()
+        self._patience_s = _LATE_FIRST_S
         self._calls = 0
         self._ended: Incident | None = None
         self._found: list[Incident] = []
@@ -233,7 +234,7 @@ class Session:
             raise Ended(over.code, over.detail)
         silent = isinstance(self._target, NullTarget)
         if not silent and any(_POISON_RUN in output for output in outputs.values()):
-            self._watch_late(seconds)
+            self._watch_late()
         return seconds, outputs
 
     def _timed(self) -> float:
@@ -248,13 +249,17 @@ class Session:
         self._run_ns = self._sandbox.run_ns()
         return (ended_ns - started_ns) / 1e9
 
-    def _watch_late(self, seconds: float) -> None:
-        """Give an unfinished output a moment: if it still grows, the answer came too early."""
-        patience_s = min(max(_LATE_LEAST_S, 2 * seconds), _LATE_MOST_S)
+    def _watch_late(self) -> None:
+        """Give an unfinished output a moment: if it still grows, the answer came too early.
+
+        Long the first time; a candidate that only left a gap does not cost that again.
+        """
         with self._thawed():
-            deadline = time.perf_counter() + patience_s
+            deadline = time.perf_counter() + self._patience_s
             while time.perf_counter() < deadline and self._is_last_output_unchanged():
                 time.sleep(_LATE_STEP_S)
+        if self._is_last_output_unchanged():
+            self._patience_s = _LATE_LEAST_S
         self._check_late()
 
     def _check_late(self) -> None:

@@ -5,6 +5,8 @@ import os
 import select
 import time
 
+_MOST_CHUNKS = 64
+
 
 class Tail:
     """Reads a pipe without ever blocking; all but the last `limit_bytes` are dropped."""
@@ -34,10 +36,14 @@ class Tail:
             self.total_bytes += len(chunk)
             self.text = (self.text + chunk)[-self._limit_bytes :]
 
-    def close(self) -> None:
-        """Read the rest and let go of the pipe."""
-        before = -1
-        while self.total_bytes > before:
+    def drain_all(self) -> None:
+        """Read the rest, once nobody writes any more."""
+        for _ in range(_MOST_CHUNKS):
             before = self.total_bytes
             self.drain()
+            if self.total_bytes == before:
+                return
+
+    def close(self) -> None:
+        """Let go of the pipe."""
         os.close(self.fd)

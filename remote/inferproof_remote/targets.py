@@ -1,7 +1,6 @@
 """What a session can run, and how it is laid out for the sandbox."""
 
 import shutil
-import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -42,25 +41,32 @@ Target = CppTarget | PythonTarget | NullTarget
 def stage(target: Target, folder: Path) -> None:
     """Copy what the target needs into `folder`, readable by whatever user runs it.
 
+    Links are left out: they would let a candidate borrow the grader's eyes.
+
     Raises:
-        BenchError: the files are not there.
+        BenchError: a file is missing or is none.
     """
     try:
         match target:
             case CppTarget():
-                shutil.copyfile(target.library, folder / target.library.name)
+                _copy(target.library, folder / target.library.name)
             case PythonTarget():
-                shutil.copytree(
-                    target.folder, folder, dirs_exist_ok=True, copy_function=shutil.copyfile
-                )
+                for path in sorted(target.folder.rglob("*")):
+                    if path.is_file() and not path.is_symlink():
+                        _copy(path, folder / path.relative_to(target.folder))
             case NullTarget():
                 pass
     except OSError as error:
         raise BenchError(f"cannot stage the candidate: {error}") from error
     for path in (folder, *folder.rglob("*")):
-        wanted = 0o755 if path.is_dir() else 0o644
-        if stat.S_IMODE(path.stat().st_mode) != wanted:
-            path.chmod(wanted)
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_symlink():
+        raise BenchError(f"{source} is a link, not a file")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
 
 
 def runner_spec(target: Target, folder: PurePosixPath) -> dict[str, object]:

@@ -171,7 +171,8 @@ print(json.dumps({"separation": describe().separation, "answers": answers}))
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become an ordinary user")
 def test_ordinary_user_gets_a_container_with_the_same_names(tmp_path: Path) -> None:
-    names = ["honest", "late_finish", "segfault", "hang", "fork_bomb", "eats_memory", "fills_tmp"]
+    names = ["honest", "late_finish", "segfault", "hang", "fork_bomb", "eats_memory"]
+    names += ["fills_tmp", "fills_pipe"]
     kernels = Path("/tmp") / MARK
     remote = kernels / "remote"
     shutil.copytree(REPOSITORY / "remote" / "inferproof_remote", remote / "inferproof_remote")
@@ -201,6 +202,7 @@ def test_ordinary_user_gets_a_container_with_the_same_names(tmp_path: Path) -> N
     assert answers["hang"] == {"timed_out"}
     assert answers["fork_bomb"] == {"process_limit"}
     assert answers["eats_memory"] & {"memory_exceeded", "timed_out", "crashed"}
+    assert answers["fills_pipe"] == {"protocol_forged"}
     assert answers["fills_tmp"] == {"disk_exceeded"}
 
 

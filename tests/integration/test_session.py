@@ -143,6 +143,26 @@ def test_python_kernel_is_right_and_cannot_be_shadowed(tmp_path: Path, kind: Ben
     assert all(is_right(result, number + 1.0) for number, result in enumerate(results))
 
 
+def test_answer_before_the_work_is_caught(tmp_path: Path, kind: BenchKind) -> None:
+    (tmp_path / "kernel.py").write_text(
+        "import os, sys, torch\n"
+        "def scale(x, y, *, k):\n"
+        "    frame = sys._getframe(2)\n"
+        "    os.write(frame.f_locals['answer_fd'], frame.f_locals['header'][1:])\n"
+        "    deadline = os.times().elapsed + 0.05\n"
+        "    while os.times().elapsed < deadline: pass\n"
+        "    torch.mul(x, k, out=y)\n"
+    )
+    target = PythonTarget(folder=tmp_path, source="kernel.py", entry="scale")
+    with session(target, kind=kind) as running:
+        first, second = calls(running, count=2)
+    assert first.seconds is not None
+    assert first.seconds < 0.05, "the early answer was believed"
+    assert not is_right(first, 1.0)
+    assert "late_finish" in codes([first])
+    assert "protocol_forged" in codes([second])
+
+
 def test_prepared_object_follows_its_inputs(tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(
         "def prepare(w, *, k):\n    return w * k\n"
