@@ -104,7 +104,11 @@ async def _in_process(args: argparse.Namespace, tool: str, arguments: Mapping[st
                 raise _error_of("".join(getattr(part, "text", "") for part in result.content))
             return result.structured_content
 
-        return await to_the_end(ask, tool, arguments)
+        try:
+            return await to_the_end(ask, tool, arguments)
+        except InferproofError as exc:
+            refused = exc  # raised outside, or the client's task group would wrap it
+    raise refused
 
 
 async def to_the_end(ask: Ask, tool: str, arguments: Mapping[str, Any]) -> Answer:
