@@ -274,6 +274,9 @@ class Keeper:
             state = await self._host(attempt, entry).state(attempt.job_id)
         except NotFound:
             state = _unlaunched(entry)
+        else:
+            if state.status is JobStatus.LOST:  # its supervisor died; what it started may not have
+                await self._host(attempt, entry).cancel(attempt.job_id)
         if state.status.is_final:
             await self._close(attempt, entry, state)
             return await self._settle(attempt, entry)

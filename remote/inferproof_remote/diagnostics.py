@@ -90,10 +90,13 @@ def _each(text: str, snapshot: PurePosixPath) -> Iterator[Diagnostic]:
         groups = match.groupdict()
         number = groups.get("line")
         file = _relative(groups.get("file") or "", snapshot)
+        severity = _severity(groups.get("severity") or "error")
+        if severity != "error" and file.startswith("/"):
+            continue  # about a system header, which the candidate cannot mend
         yield Diagnostic(
             file=file,
             line=int(number) if number and file else None,
-            severity=_severity(groups.get("severity") or "error"),
+            severity=severity,
             message=match["text"].strip()[:500],
         )
 

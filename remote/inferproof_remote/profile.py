@@ -204,9 +204,9 @@ def _figures(
     """Return the measured part of the facts; an incident leaves zeros and says why."""
     if isinstance(sampled, Incident):
         return {
-            "seconds_per_call": 0.0,
-            "bytes_per_s": 0.0,
-            "flops_per_s": 0.0,
+            "seconds_per_call": None,
+            "bytes_per_s": None,
+            "flops_per_s": None,
             "hot_spots": [],
             "bottleneck": f"not measured: {sampled.code}: {sampled.detail}",
             "incidents": [asdict(sampled)],

@@ -165,9 +165,9 @@ class ProfileFacts(Value):
     """Where the time goes; practice only, never judged."""
 
     dims: dict[str, int]
-    seconds_per_call: NonNegative
-    bytes_per_s: NonNegative
-    flops_per_s: NonNegative
+    seconds_per_call: NonNegative | None
+    bytes_per_s: NonNegative | None
+    flops_per_s: NonNegative | None
     ceilings: Ceilings
     hot_spots: tuple[HotSpot, ...]
     bottleneck: str

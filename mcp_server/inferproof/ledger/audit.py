@@ -18,7 +18,7 @@ from inferproof.ledger.bodies import (
     OutcomeOfJob,
     Promotion,
     Repair,
-    Seal,
+    kind_of,
     parse_body,
 )
 from inferproof.ledger.chain import GENESIS, Finding, altered, notice, older_gate
@@ -55,6 +55,8 @@ class Audit:
     def see(self, entry: Entry) -> list[Finding]:
         """Take in the next entry and return what is wrong with it."""
         findings: list[Finding] = []
+        if kind_of(entry) == "seal":
+            self._seal = entry.digest
         try:
             findings.extend(self._check(entry))
         except LedgerError as exc:
@@ -63,8 +65,6 @@ class Audit:
 
     def _check(self, entry: Entry) -> Iterator[Finding]:
         match parse_body(entry.body):
-            case Seal():
-                self._seal = entry.digest
             case CandidateStored() as body:
                 yield from self._check_candidate(entry, body)
             case Attempt() as body:

@@ -120,9 +120,12 @@ def _worst_calls(calls: Sequence[CallFacts]) -> Iterable[Fact]:
 
 def _profile_facts(profile: ProfileFacts) -> Iterable[Fact]:
     yield Fact(name="shape", value=dims_text(profile.dims))
-    yield Fact(name="time_per_call", value=_micro(profile.seconds_per_call), unit="us")
-    yield Fact(name="bandwidth", value=round(profile.bytes_per_s / 1e9, 3), unit="GB/s")
-    yield Fact(name="operations", value=round(profile.flops_per_s / 1e9, 3), unit="GFLOP/s")
+    if profile.seconds_per_call is not None:
+        yield Fact(name="time_per_call", value=_micro(profile.seconds_per_call), unit="us")
+    if profile.bytes_per_s is not None:
+        yield Fact(name="bandwidth", value=round(profile.bytes_per_s / 1e9, 3), unit="GB/s")
+    if profile.flops_per_s is not None:
+        yield Fact(name="operations", value=round(profile.flops_per_s / 1e9, 3), unit="GFLOP/s")
     ceilings = profile.ceilings
     if ceilings.memory_bytes_per_s is not None:
         yield Fact(

@@ -26,9 +26,15 @@ def test_there_are_captures_of_both_compilers():
 
 
 def test_paths_inside_the_snapshot_become_relative():
-    text = "/snapshot/sub/a.cpp:3:1: error: no\n/usr/include/b.h:4:2: note: there\n"
+    text = "/snapshot/sub/a.cpp:3:1: error: no\n/usr/include/b.h:4:2: error: there\n"
     found = diagnostics.parse_diagnostics(text, snapshot=SNAPSHOT)
     assert [value.file for value in found] == ["sub/a.cpp", "/usr/include/b.h"]
+
+
+def test_warnings_about_system_headers_are_left_out():
+    text = "/usr/include/b.h:4:2: warning: odd\na.cpp:1:2: warning: yours\n"
+    found = diagnostics.parse_diagnostics(text, snapshot=SNAPSHOT)
+    assert [value.message for value in found] == ["yours"]
 
 
 def test_errors_come_before_warnings_and_the_list_is_bounded():
