@@ -1,12 +1,15 @@
 """The shipped kernel contracts at sizes that a test can afford, and honest ways to write them."""
 
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
 import yaml
+from torch import Tensor
+
 from inferproof.core.contract import KernelContract
 from inferproof_remote.draws import PlannedCall, Scope, make_plan
 from inferproof_remote.inputs import InputMaker, Tensors
@@ -17,7 +20,7 @@ LIBRARY = Path(__file__).parents[1] / "contracts" / "kernels"
 NAMES = ("matmul", "rms_norm", "rotary_embedding", "silu_and_mul", "softmax", "topk_router")
 MODEL = {"hidden": 256, "inter": 160, "heads": 6, "kv_heads": 2, "head_dim": 64, "experts": 64}
 MOST = 200
-Json: TypeAlias = dict[str, object]
+Compute: TypeAlias = Callable[..., Tensors]
 
 
 def read_contract(name: str) -> KernelContract:
@@ -40,6 +43,17 @@ def single(name: str, **dims: int) -> tuple[Kernel, Oracle]:
     extents = {dim: Extent(low=size, high=size) for dim, size in dims.items()}
     kernel = replace(kernel, extents={**kernel.extents, **extents})
     return kernel, Oracle(kernel, LIBRARY / name)
+
+
+def baseline_of(name: str) -> Compute:
+    """Return what a torch user would write for the contract."""
+    path = LIBRARY / name / "reference.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_reference", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.baseline
 
 
 def seeded(seed: int) -> bytes:
@@ -66,80 +80,80 @@ class Planned:
         return self.oracle.ask(self.inputs(call), call.dims)
 
 
-def _rms_two_roundings(x, weight, *, eps):  # type: ignore[no-untyped-def]
+def _rms_two_roundings(x: Tensor, weight: Tensor, *, eps: float) -> Tensors:
     rows = x.float()
     normed = (rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
     return {"y": normed * weight}
 
 
-def _rms_chunked(x, weight, *, eps):  # type: ignore[no-untyped-def]
+def _rms_chunked(x: Tensor, weight: Tensor, *, eps: float) -> Tensors:
     rows = x.float()
-    total = torch.zeros(rows.shape[0], 1)
-    for part in rows.split(37, dim=-1):
-        for column in part.square().unbind(-1):
-            total += column.unsqueeze(-1)
-    root = 1.0 / torch.sqrt(total / rows.shape[-1] + eps)
+    total = torch.zeros(rows.shape[0])
+    for start in range(0, rows.shape[-1], 5):
+        total += rows[:, start : start + 5].square().sum(-1)
+    root = 1.0 / torch.sqrt(total / rows.shape[-1] + eps).unsqueeze(-1)
     return {"y": (rows * root * weight.float()).to(x.dtype)}
 
 
-def _silu_two_roundings(x):  # type: ignore[no-untyped-def]
+def _silu_two_roundings(x: Tensor) -> Tensors:
     gate, up = x.chunk(2, dim=-1)
     return {"y": torch.nn.functional.silu(gate) * up}
 
 
-def _silu_by_tanh(x):  # type: ignore[no-untyped-def]
+def _silu_by_tanh(x: Tensor) -> Tensors:
     gate, up = x.float().chunk(2, dim=-1)
     return {"y": (gate * (0.5 + 0.5 * torch.tanh(0.5 * gate)) * up).to(x.dtype)}
 
 
-def _rope_complex(q, k, positions, cos_sin):  # type: ignore[no-untyped-def]
+def _rope_complex(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> Tensors:
     cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=-1)
     turn = torch.complex(cos, sin)
-    turned = {}
+    turned: dict[str, Tensor] = {}
     for name, x in (("q_out", q), ("k_out", k)):
-        first, second = x.float().unflatten(-1, (-1, cos_sin.shape[-1])).chunk(2, dim=-1)
+        first, second = x.float().view(x.shape[0], -1, cos_sin.shape[-1]).chunk(2, dim=-1)
         both = torch.complex(first, second) * turn
         turned[name] = torch.cat([both.real, both.imag], dim=-1).flatten(-2).to(x.dtype)
     return turned
 
 
-def _matmul_chunked(a, b):  # type: ignore[no-untyped-def]
+def _matmul_chunked(a: Tensor, b: Tensor) -> Tensors:
     total = torch.zeros(a.shape[0], b.shape[1])
     for start in range(0, a.shape[1], 24):
         total += a[:, start : start + 24].float() @ b[start : start + 24].float()
     return {"y": total.to(a.dtype)}
 
 
-def _matmul_backwards(a, b):  # type: ignore[no-untyped-def]
+def _matmul_backwards(a: Tensor, b: Tensor) -> Tensors:
     return {"y": (a.float().flip(1) @ b.float().flip(0)).to(a.dtype)}
 
 
-def _softmax_in_lanes(x):  # type: ignore[no-untyped-def]
+def _softmax_in_lanes(x: Tensor) -> Tensors:
     powers = (x - x.amax(-1, keepdim=True)).exp()
+    lanes = torch.nn.functional.pad(powers, (0, -powers.shape[-1] % 8))
     total = torch.zeros(x.shape[0], 8)
-    for part in torch.nn.functional.pad(powers, (0, -powers.shape[-1] % 8)).split(8, dim=-1):
-        total = total + part
+    for start in range(0, lanes.shape[-1], 8):
+        total += lanes[:, start : start + 8]
     return {"y": powers * (1.0 / total.sum(-1, keepdim=True))}
 
 
-def _softmax_base_two(x):  # type: ignore[no-untyped-def]
+def _softmax_base_two(x: Tensor) -> Tensors:
     powers = ((x - x.amax(-1, keepdim=True)) * 1.4426950408889634).exp2()
     return {"y": powers / powers.sum(-1, keepdim=True)}
 
 
-def _router_after_selection(logits, *, top_k):  # type: ignore[no-untyped-def]
+def _router_after_selection(logits: Tensor, *, top_k: int) -> Tensors:
     best, ids = logits.topk(top_k, dim=-1)
     return {"weights": torch.softmax(best, dim=-1), "ids": ids.int()}
 
 
-def _router_other_ties(logits, *, top_k):  # type: ignore[no-untyped-def]
+def _router_other_ties(logits: Tensor, *, top_k: int) -> Tensors:
     chances = torch.softmax(logits, dim=-1).flip(-1)
     best, places = torch.sort(chances, dim=-1, descending=True, stable=True)
     best, ids = best[:, :top_k], logits.shape[-1] - 1 - places[:, :top_k]
     return {"weights": best / best.sum(-1, keepdim=True), "ids": ids.int()}
 
 
-HONEST: Mapping[str, tuple[object, ...]] = {
+HONEST: Mapping[str, tuple[Compute, ...]] = {
     "rms_norm": (_rms_two_roundings, _rms_chunked),
     "silu_and_mul": (_silu_two_roundings, _silu_by_tanh),
     "rotary_embedding": (_rope_complex,),

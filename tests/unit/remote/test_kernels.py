@@ -1,0 +1,89 @@
+"""Every shipped contract passes honest kernels of every kind and refuses each of its mutants."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from inferproof.campaign.contract_rules import contract_problems
+from inferproof.core.evidence import MutantFacts
+from inferproof.gates.armed import survivors
+from inferproof_remote.inputs import InputMaker, Tensors
+from inferproof_remote.mutants import GENERIC, mutant_facts
+from shipped_kernels import HONEST, NAMES, Planned, baseline_of, load, read_contract, seeded
+
+HONEST_SEEDS = range(50)
+MUTANT_SEEDS = range(20)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_honest_kernels_are_within_the_bars_on_every_draw(name: str):
+    for seed in HONEST_SEEDS:
+        planned = Planned(name, seed)
+        bars = planned.oracle.bars
+        for call in planned.plan.calls:
+            question = planned.question(call)
+            for kind, outputs in _honest(planned, question.inputs).items():
+                errors = question.judge(outputs, bars)
+                wrong = {n: error for n, error in errors.items() if not error.within(bars)}
+                assert not wrong, f"{kind} on {call.family} {call.dims}, seed {seed}: {wrong}"
+
+
+def _honest(planned: Planned, inputs: Tensors) -> dict[str, Tensors]:
+    params = planned.kernel.params
+    kinds = {"yardstick": planned.oracle.yardstick, "baseline": baseline_of(planned.kernel.name)}
+    kinds |= {function.__name__: function for function in HONEST[planned.kernel.name]}
+    outputs = {kind: compute(**inputs, **params) for kind, compute in kinds.items()}
+    torch.set_flush_denormal(True)
+    outputs["flushing"] = planned.oracle.yardstick(**inputs, **params)
+    torch.set_flush_denormal(False)
+    return outputs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_mutant_is_refused_on_every_draw(name: str):
+    contract = read_contract(name)
+    for seed in MUTANT_SEEDS:
+        mutants = _mutants(name, seed)
+        assert [mutant.name for mutant in mutants] == list(contract.mutants)
+        assert survivors(contract, mutants) == (), f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stale_outputs_are_named_by_the_call_they_belong_to(name: str):
+    stale = next(mutant for mutant in _mutants(name, 3) if mutant.name == "stale")
+    near = [call for call in stale.calls if call.phase == "near_duplicate"]
+    named = [
+        call
+        for call in near
+        if any(error.stale_of == call.index - 1 for error in call.outputs.values())
+    ]
+    assert len(named) > len(near) // 2
+
+
+def _mutants(name: str, seed: int) -> tuple[MutantFacts, ...]:
+    kernel, oracle = load(name, most=300)
+    facts = mutant_facts(seeded(seed), oracle, InputMaker(seeded(seed), kernel))
+    return tuple(MutantFacts.model_validate_json(json.dumps(each)) for each in facts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_contract_says_enough(name: str):
+    contract = read_contract(name)
+    assert contract_problems(contract) == []
+    assert contract.name == name
+    assert len(contract.mutants) >= 7
+    assert len(contract.failure_modes) >= 4
+    _, oracle = load(name)
+    assert {*GENERIC, *oracle.mutants()} >= set(contract.mutants)
+    assert set(GENERIC) <= set(contract.mutants)
+    assert set(oracle.mutants()) <= set(contract.mutants)
