@@ -86,7 +86,11 @@ class Docket:
         found = next((o.evidence for o in outcomes if ref in (o.job_id, o.evidence)), None)
         if found is None:
             raise NotFound(f"no evidence {ref!r}", hint="give a job_id that has ended, or a digest")
-        return Evidence.model_validate_json(self._ledger.objects.get(found))
+        return self.stored(found)
+
+    def stored(self, digest: Digest) -> Evidence:
+        """Return evidence as whoever judges it again will read it."""
+        return Evidence.model_validate_json(self._ledger.objects.get(digest))
 
     def store(self, evidence: Evidence) -> Digest:
         """Put evidence into the object store."""

@@ -304,6 +304,7 @@ class Keeper:
         if evidence.grade is not None and evidence.grade.mutants is None:
             evidence = evidence.model_copy(update={"arming": casework.armed_by(self.ledger, key)})
         stored = self.docket.store(evidence)
+        evidence = self.docket.stored(stored)  # stored JSON has other key orders: reasons name dims
         verdicts = casework.judged(files, contract.contract.name, evidence, self._arming(evidence))
         body = casework.outcome_body(attempt, evidence, stored, verdicts)
         self.ledger.append_outcome_once(attempt.job_id, body)
@@ -327,8 +328,7 @@ class Keeper:
     def _arming(self, evidence: Evidence) -> GradeFacts | None:
         if evidence.arming is None:
             return None
-        data = self.ledger.objects.get(evidence.arming)
-        return Evidence.model_validate_json(data).grade
+        return self.docket.stored(evidence.arming).grade
 
     def _told(self, attempt: Attempt, state: JobState) -> JobReport:
         ended = self.docket.outcome(attempt.job_id)
