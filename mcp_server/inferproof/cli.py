@@ -142,7 +142,8 @@ COMMANDS: tuple[Command, ...] = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; an error says what happened and what to do."""
-    sys.excepthook = _last_words
+    if argv is None:  # this process is ours
+        sys.excepthook = _last_words
     args = _parser().parse_args(argv)
     command: Command = args.command
     try:
