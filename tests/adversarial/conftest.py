@@ -9,8 +9,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     part, _, parts = str(config.getoption("--shard", default="1/1")).partition("/")
-    if parts == "1":
-        return
     zoo = [item for item in items if item.get_closest_marker("zoo")]
-    kept = {id(item) for item in zoo[int(part) - 1 :: int(parts)]}
-    items[:] = [item for item in items if item not in zoo or id(item) in kept]
+    mine = set(zoo[int(part) - 1 :: int(parts)])
+    others = [item for item in zoo if item not in mine]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
