@@ -17,7 +17,7 @@ MIXED = "mixed"
 CANDIDATE, NULL = "candidate", "null"
 _TELLING = ("normal", "small_integers", "outlier_channels")
 _LEAST_CHECKS = 8
-_CHECK_BUDGET_S = 2.0
+_CHECK_BUDGET_S = 1.0
 # Rough cost of a full check on two cores: float64 reference, yardstick, comparison.
 _CHECKED_BYTES_PER_S, _CHECKED_FLOPS_PER_S = 1.2e8, 2e10
 
