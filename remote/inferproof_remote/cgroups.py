@@ -92,9 +92,10 @@ def cleanup(name_prefix: str) -> tuple[str, ...]:
     """Thaw, kill and remove every group whose sandbox name starts so; return their names."""
     removed: set[str] = set()
     for folder in find().folders():
-        for path in sorted(folder.glob(f"{PREFIX}{name_prefix}*")):
-            empty(path)
-            removed.add(path.name.removeprefix(PREFIX))
+        for path in sorted(folder.iterdir()):
+            if path.name.startswith(PREFIX + name_prefix) and path.is_dir():
+                empty(path)
+                removed.add(path.name.removeprefix(PREFIX))
     return tuple(sorted(removed))
 
 
@@ -128,8 +129,11 @@ def make(name: str, freezer: FreezerName) -> dict[str, Group]:
 
 
 def remove(groups: Mapping[str, Group]) -> None:
-    """Kill whatever is in these groups, thawed or not, and delete them."""
-    for path in {group.path for group in groups.values()}:
+    """Kill whatever is in these groups, frozen or not, and delete them.
+
+    The freezer goes first: what it holds frozen cannot die.
+    """
+    for path in dict.fromkeys(group.path for group in groups.values()):
         empty(path)
 
 

@@ -66,7 +66,7 @@ def test_every_way_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             PLAN,
             read_only=(shown,),
             masked=(masked,),
-            placed={PurePosixPath("/probe.py"): HERE / "hostile" / "probe.py"},
+            placed={PurePosixPath("/probe.py"): HERE / "kernels" / "probe.py"},
         )
         done = run(plan, sys.executable, "-I", "/probe.py", json.dumps(targets))
     said = json.loads(done.output)
@@ -178,7 +178,7 @@ def test_ordinary_user_gets_a_container_with_the_same_names(tmp_path: Path) -> N
     shutil.copytree(REPOSITORY / "remote" / "inferproof_remote", remote / "inferproof_remote")
     try:
         for name in names:
-            source = str(HERE / "hostile" / f"{name}.cpp")
+            source = str(HERE / "kernels" / f"{name}.cpp")
             output = str(kernels / f"{name}.so")
             flags = ["-O1", "-std=c++17", "-fPIC", "-shared", "-pthread"]
             subprocess.run(["g++", *flags, source, "-o", output], check=True)

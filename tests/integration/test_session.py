@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from inferproof_remote import cgroups
-from inferproof_remote.arena import CallLayout, TensorSpec, needed_bytes
+from inferproof_remote.arena import DTYPE_BYTES, CallLayout, TensorSpec, needed_bytes
 from inferproof_remote.benches import BenchKind, FreezerName, describe, freezers
 from inferproof_remote.mounts import SandboxPlan
 from inferproof_remote.session import CallResult, Fill, Session
@@ -23,7 +23,7 @@ from inferproof_remote.targets import CppTarget, NullTarget, PythonTarget, Targe
 
 pytestmark = pytest.mark.integration
 
-HOSTILE = Path(__file__).parent / "hostile"
+KERNELS = Path(__file__).parent / "kernels"
 MARK = f"session-{os.getpid()}"
 FACTOR = 3.0
 LIMIT_MIB = 96
@@ -36,7 +36,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], CppTarg
     @cache
     def build(name: str) -> CppTarget:
         output = folder / f"{name}.so"
-        source = HOSTILE / f"{name}.cpp"
+        source = KERNELS / f"{name}.cpp"
         flags = ["-O1", "-std=c++17", "-fPIC", "-shared", "-pthread"]
         subprocess.run(["g++", *flags, str(source), "-o", str(output)], check=True)
         return CppTarget(library=output, entry="scale")
@@ -189,6 +189,35 @@ def test_prepared_object_follows_its_inputs(tmp_path: Path) -> None:
     assert codes([result, again]) == set()
     assert array.array("f", bytes(result.outputs["y"]))[0] == 5.0 * 2.0 * FACTOR
     assert result.outputs["y"] == again.outputs["y"]
+
+
+def test_every_dtype_reaches_a_python_kernel(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text("def copy(x, y):\n    y.copy_(x.reshape(3, 5))\n")
+    target = PythonTarget(folder=tmp_path, source="kernel.py", entry="copy")
+    with session(target, kind=describe()) as running:
+        for dtype, size in DTYPE_BYTES.items():
+            content = bytes(range(1, 1 + 15 * size))
+
+            def fill(views: Mapping[str, memoryview], content: bytes = content) -> None:
+                views["x"][:] = content
+
+            x, y = TensorSpec("x", dtype, (3, 5)), TensorSpec("y", dtype, (3, 5))
+            form = CallLayout(dims={}, inputs=(x,), outputs=(y,))
+            result = running.bind_and_call(form, fill=fill)
+            assert (result.incidents, bytes(result.outputs["y"])) == ((), content)
+
+
+def test_prepared_pointer_reaches_a_c_kernel(library: Callable[[str], CppTarget]) -> None:
+    target = dataclasses.replace(library("prepared"), prepare="prepare")
+    with session(target, kind=describe()) as running:
+        results = [
+            running.bind_and_call(
+                layout(64, prepare=("x",)), fill=filled(value), decoy=filled(-1.0), prepare=True
+            )
+            for value in (1.0, 2.0, 3.0)
+        ]
+    assert codes(results) == set()
+    assert all(is_right(result, value) for result, value in zip(results, (1, 2, 3), strict=True))
 
 
 def test_null_target_costs_only_thaw_and_freeze(kind: BenchKind) -> None:
