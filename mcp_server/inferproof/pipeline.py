@@ -304,7 +304,7 @@ class Keeper:
         if evidence.grade is not None and evidence.grade.mutants is None:
             evidence = evidence.model_copy(update={"arming": casework.armed_by(self.ledger, key)})
         stored = self.docket.store(evidence)
-        evidence = self.docket.stored(stored)  # stored JSON has other key orders: reasons name dims
+        evidence = self.docket.stored(stored)  # what is judged is what anyone can read again
         verdicts = casework.judged(files, contract.contract.name, evidence, self._arming(evidence))
         body = casework.outcome_body(attempt, evidence, stored, verdicts)
         self.ledger.append_outcome_once(attempt.job_id, body)

@@ -59,9 +59,9 @@ def null_share(pairs: Sequence[TimedPair]) -> float:
 
 
 def null_spread_s(pairs: Sequence[TimedPair]) -> float:
-    """Return the distance between the 10th and 90th percentiles of the harness's own cost."""
+    """Return the distance between the quartiles of the harness's own cost."""
     ordered = sorted(pair.null_s for pair in pairs)
-    return _percentile(ordered, 0.9) - _percentile(ordered, 0.1)
+    return _percentile(ordered, 0.75) - _percentile(ordered, 0.25)
 
 
 def _speed(workload: TimedWorkload, draw: random.Random) -> Speed:

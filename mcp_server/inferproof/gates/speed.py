@@ -21,7 +21,10 @@ SPREADS_ABOVE_NULL = 3
 
 
 class Speedup:
-    """Passes when the lower end of the worst shape's interval reaches the objective."""
+    """Passes when the lower end of the worst shape's interval reaches the objective.
+
+    Fails when the upper end does not; in between nothing is proved either way.
+    """
 
     name = CLERK.gate
 
@@ -36,11 +39,14 @@ class Speedup:
         found = tuple(zip(speeds(grade), map(_is_resolved, grade.timed), strict=True))
         resolved = [speed for speed, clear in found if clear]
         worst = min(resolved, key=lambda speed: speed.low, default=None)
-        if worst and not worst.low >= case.speedup_at_least:
-            return _too_slow(case, worst)
+        slowest = min(resolved, key=lambda speed: speed.high, default=None)
+        if slowest and not slowest.high >= case.speedup_at_least:
+            return _too_slow(case, slowest)
         blurred = [speed for speed, clear in found if not clear]
         if blurred or not worst:
             return _too_short(blurred)
+        if not worst.low >= case.speedup_at_least:
+            return _too_close(case, worst)
         return CLERK.passes(
             f"{_text(worst)}, on the worst shape ({shape_text(worst.dims)}){_absences(grade)}"
         )
@@ -76,8 +82,18 @@ def _too_slow(case: Case, worst: Speed) -> Verdict:
     figures = f": {_text(worst)}, asked {case.speedup_at_least:g}x" if case.shows_numbers else ""
     return CLERK.fails(
         Reason.NOT_FASTER,
-        f"not proved fast enough over the best baseline at {where}{figures}",
+        f"not fast enough over the best baseline at {where}{figures}",
         f"Profile the candidate near {where} and speed up what dominates there.",
+    )
+
+
+def _too_close(case: Case, worst: Speed) -> Verdict:
+    where = shape_text(worst.dims)
+    figures = f": {_text(worst)}, asked {case.speedup_at_least:g}x" if case.shows_numbers else ""
+    return CLERK.doubts(
+        Reason.BELOW_RESOLUTION,
+        f"the interval at {where} holds both enough and too little{figures}",
+        f"Speed up what dominates near {where}; if the machine was busy, measure again.",
     )
 
 

@@ -57,9 +57,16 @@ def test_the_interval_holds_the_ratio_and_repeats() -> None:
     assert first.low < first.ratio < first.high
 
 
-def test_a_noisy_gain_is_not_a_proved_one() -> None:
+def test_a_noisy_gain_is_not_proved_either_way() -> None:
     noisy = [(1.0 + 0.4 * (i % 3), 1.15, 0.001) for i in range(9)]
-    assert Speedup().judge(timed(*noisy)).code is Reason.NOT_FASTER
+    verdict = Speedup().judge(timed(*noisy))
+    assert (verdict.outcome, verdict.code) == (Outcome.INCONCLUSIVE, Reason.BELOW_RESOLUTION)
+
+
+def test_a_loss_beyond_the_noise_is_a_fail() -> None:
+    noisy = [(1.3 + 0.1 * (i % 3), 1.15, 0.001) for i in range(9)]
+    verdict = Speedup().judge(timed(*noisy))
+    assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Reason.NOT_FASTER)
 
 
 def test_one_slow_shape_fails_the_candidate() -> None:
