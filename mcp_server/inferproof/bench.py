@@ -279,14 +279,17 @@ def _packages(python: str | None) -> tuple[str, ...]:
         f"print([d.metadata['Name'] + d.version for d in m.distributions() "
         f"if d.metadata['Name'] in {_TOOL_PACKAGES}])"
     )
-    said = subprocess.run(
-        [python, "-I", "-c", script],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    try:
+        said = subprocess.run(
+            [python, "-I", "-c", script],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return (f"unknown: {error}",)  # the launch of a job fails for the same cause, on record
     return (said.stdout.strip(),)
 
 
