@@ -73,6 +73,14 @@ def contract_named(files: CampaignFiles, name: str) -> SealedContract:
     return files.contracts[name]
 
 
+def name_of(files: CampaignFiles, contract: Digest) -> str:
+    """Return the name of the campaign's contract that has this digest."""
+    for name, sealed in files.contracts.items():
+        if sealed.digest == contract:
+            return name
+    raise SealBroken(f"contract {contract} is not in the seal that the evidence names")
+
+
 def judged(
     files: CampaignFiles, contract_name: str, evidence: Evidence, arming: GradeFacts | None
 ) -> Verdicts:

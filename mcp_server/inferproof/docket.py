@@ -44,13 +44,6 @@ class Docket:
             raise SealBroken(f"entry {entry.seq} was written before any seal")
         return found
 
-    def seal_named(self, digest: Digest | None) -> Entry:
-        """Return the seal entry of that digest."""
-        for entry in self._ledger.entries("seal"):
-            if entry.digest == digest:
-                return entry
-        raise SealBroken(f"no seal of this ledger has the digest {digest}")
-
     def ruling_seal(self) -> Entry | None:
         """Return the newest valid seal's entry, whatever the files on disk say."""
         return read_seals(self._ledger.entries("seal")).current_entry

@@ -31,11 +31,11 @@ from inferproof.gates import current_digests
 from inferproof.hosts.base import Host, JobState, follow
 from inferproof.ledger import approvals
 from inferproof.ledger.bodies import ApprovalRequest, Attempt, CandidateStored, Note, dump
-from inferproof.ledger.seals import seal_campaign
+from inferproof.ledger.seals import read_seals, seal_campaign
 from inferproof.ledger.signing import ApproverKey
 from inferproof.ledger.store import Ledger
 from inferproof.ledger.verify import Report as VerifyReport
-from inferproof.ledger.verify import verify
+from inferproof.ledger.verify import readable_entries, verify
 from inferproof.promotion import promote
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
@@ -217,24 +217,23 @@ class Keeper:
         return approvals.approve(self.ledger, request, key)
 
     def verify(self, expected_head: Digest | None) -> VerifyReport:
-        """Return what is wrong with the record; every verdict is judged again."""
-        ruling = self.docket.ruling_seal()
+        """Return what is wrong with the record, damaged or not; every verdict is judged again."""
+        seals = read_seals(readable_entries(self.state_dir))
+
+        def judge_again(contract: Digest, evidence: Evidence) -> casework.Verdicts:
+            files = self._archive.campaign(seals.named(evidence.seal))
+            name = casework.name_of(files, contract)
+            return casework.judged(files, name, evidence, self._arming(evidence))
+
+        ruling = seals.current_entry
         asked = self._archive.campaign(ruling).campaign.approvals if ruling else None
         return verify(
             self.state_dir,
             self.root,
-            judge=self.judge_again,
+            judge=judge_again,
             expected_head=expected_head,
             approval_required=asked is None or "promote" in asked.required_for,
         )
-
-    def judge_again(self, contract: Digest, evidence: Evidence) -> casework.Verdicts:
-        """Return the verdicts of the present gates on stored evidence, under its own seal."""
-        files = self._archive.campaign(self.docket.seal_named(evidence.seal))
-        names = {sealed.digest: name for name, sealed in files.contracts.items()}
-        if contract not in names:
-            raise SealBroken(f"contract {contract} is not in the seal that the evidence names")
-        return casework.judged(files, names[contract], evidence, self._arming(evidence))
 
     def _order(
         self,

@@ -35,7 +35,19 @@ class SealHistory(Value):
     first: Seal | None = None
     current: Seal | None = None
     current_entry: Entry | None = None
+    entries: tuple[Entry, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    def named(self, digest: Digest | None) -> Entry:
+        """Return the valid seal entry of that digest.
+
+        Raises:
+            SealBroken: there is none.
+        """
+        for entry in self.entries:
+            if entry.digest == digest:
+                return entry
+        raise SealBroken(f"no valid seal of this ledger has the digest {digest}")
 
 
 def seal_campaign(
@@ -128,7 +140,11 @@ def _with_seal(history: SealHistory, entry: Entry) -> SealHistory:
     if seal.mode == "demo":
         findings += (notice(entry, "demo seal: its approver key is not protected"),)
     return SealHistory(
-        first=history.first or seal, current=seal, current_entry=entry, findings=findings
+        first=history.first or seal,
+        current=seal,
+        current_entry=entry,
+        entries=(*history.entries, entry),
+        findings=findings,
     )
 
 

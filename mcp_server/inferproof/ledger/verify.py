@@ -67,6 +67,15 @@ def verify(
     return Report(ok=ok, entries=walk.count, head=walk.head, findings=tuple(ordered))
 
 
+def readable_entries(state_dir: Path) -> Iterator[Entry]:
+    """Yield what of a ledger can be read at all, damaged or not; for judging, never for writing.
+
+    Raises:
+        LedgerError: there is no ledger file.
+    """
+    return _LedgerFile(state_dir / "ledger.jsonl").entries([])
+
+
 class _Walk:
     """Audits entries on their way to the chain check, so that none is held in memory."""
 
