@@ -3,13 +3,15 @@
 import contextlib
 import random
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from types import TracebackType
 from typing import Self
 
 from inferproof_remote import job
 from inferproof_remote.arena import CallLayout, TensorSpec, needed_bytes
-from inferproof_remote.baseline import Baseline, make_baseline
+from inferproof_remote.baseline import Baseline, absence, make_baseline
 from inferproof_remote.draws import CANDIDATE, NULL, Plan
 from inferproof_remote.grade import Order
 from inferproof_remote.inputs import InputMaker, Tensors
@@ -64,12 +66,21 @@ class Arms:
         """Start the candidate under the campaign's limits."""
         self._start_limited(CANDIDATE, candidate_target(self._order))
 
-    def start_null(self) -> None:
-        """Start the arm that does nothing, whose time is what the harness costs."""
-        self._start_limited(NULL, NullTarget())
+    def start_rivals(self, maker: InputMaker) -> dict[str, str]:
+        """Start null and all baselines, side by side; return why a baseline is absent, by name."""
+        names = self._order.kernel.baselines
+        # A sandbox ends with the thread that started it, so the threads live as long as the arms.
+        pool = self._stack.enter_context(ThreadPoolExecutor(max_workers=1 + len(names)))
+        null = pool.submit(self._start_limited, NULL, NullTarget())
+        told = pool.map(self._start_baseline, names, repeat(maker))
+        absent = {name: why for name, why in zip(names, told, strict=True) if why}
+        null.result()
+        return absent
 
-    def start_baseline(self, name: str, maker: InputMaker) -> str:
+    def _start_baseline(self, name: str, maker: InputMaker) -> str:
         """Start and warm a baseline; return why it cannot run, or nothing."""
+        if why := absence(name):
+            return why
         folder = self._order.job_dir / "baselines" / name
         made = make_baseline(name, self._order.kernel, self._order.contract, folder)
         self._start(name, made.target, self._baseline_plan(made), call_s=_BASELINE_CALL_S)

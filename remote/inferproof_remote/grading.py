@@ -5,14 +5,13 @@ second part timed and untimed calls come mixed, and what is timed is checked too
 """
 
 import os
-import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 import torch
 
-from inferproof_remote import baseline, job
+from inferproof_remote import job
 from inferproof_remote.arms import Arms, Given
 from inferproof_remote.call_facts import CallRecord
 from inferproof_remote.ceilings import measure_ceilings
@@ -78,7 +77,7 @@ class _Answer:
 class Grading:
     """Carries out one plan; what it has seen so far is its state."""
 
-    def __init__(  # noqa: PLR0913 (the parts of a grading)
+    def __init__(
         self,
         order: Order,
         bits: bytes,
@@ -116,7 +115,7 @@ class Grading:
             if call.index == self._plan.settled:
                 if not all(self._fine.values()):
                     return
-                self._start_rivals()
+                self._absent = self._arms.start_rivals(self._maker)
             self._tell(call)
             self._make(call)
             if self._incidents:
@@ -210,14 +209,6 @@ class Grading:
         if key not in self._decoys:
             self._decoys = {key: self._maker.make(f"decoy {call.index}", call.dims, "normal")}
         return self._decoys[key]
-
-    def _start_rivals(self) -> None:
-        self._arms.start_null()
-        for name in self._order.kernel.baselines:
-            why = baseline.absence(name) or self._arms.start_baseline(name, self._maker)
-            if why:
-                self._absent[name] = why
-                sys.stderr.write(f"baseline {name} is absent: {why}\n")
 
     def _note_pair(self, workload: int, seconds: dict[str, float | None]) -> None:
         rivals = {name: took for name, took in seconds.items() if name not in (CANDIDATE, NULL)}
