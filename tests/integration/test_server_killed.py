@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,7 +62,7 @@ class Agent:
 
 
 @contextmanager
-def serving(campaign: Path) -> Iterator[Agent]:
+def serving(campaign: Path) -> Generator[Agent]:
     argv = [sys.executable, "-m", "inferproof.cli", "serve", "--campaign", str(campaign)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         try:
