@@ -37,7 +37,9 @@ _LOOK_S = 0.001
 _LATE_FIRST_S = 0.5
 _LATE_LEAST_S = 0.02
 _LATE_STEP_S = 0.001
-_FROZEN_RUN_NS = 100_000
+_FROZEN_RUN_NS = {"sigstop": 100_000, "cgroup-v1": 2_000_000, "cgroup-v2": 2_000_000}
+_SETTLE_S = 0.0001
+_SETTLE_LOOKS = 50
 _POISON_RUN = bytes([POISON]) * 32
 
 
@@ -205,8 +207,10 @@ class Session:
             self._line.wait(self._line.send(b"p" if wanted else b"l"), self._call_s)
             time.sleep(_LOOK_S)
         self._prepared_at = placement if wanted else self._prepared_at
-        if not all(self._arena.is_poison(slot) for slot in outputs):
-            self._report("early_start", "wrote to an output before the call")
+        untouched = all(self._arena.is_poison(slot) for slot in outputs)
+        if not (untouched and self._arena.guards_hold(placement)):
+            self._report("early_start", "wrote to memory before the call")
+            self._arena.arm_guards(placement)
             for slot in outputs:
                 self._arena.poison(slot)
 
@@ -246,7 +250,7 @@ class Session:
         self._line.wait(nonce, self._call_s)
         self._sandbox.freeze()
         ended_ns = time.perf_counter_ns()
-        self._run_ns = self._sandbox.run_ns()
+        self._run_ns = self._settled_run_ns()
         return (ended_ns - started_ns) / 1e9
 
     def _watch_late(self) -> None:
@@ -280,7 +284,21 @@ class Session:
 
     def _freeze(self) -> None:
         self._sandbox.freeze()
-        self._run_ns = self._sandbox.run_ns()
+        self._run_ns = self._settled_run_ns()
+
+    def _settled_run_ns(self) -> dict[int, int]:
+        """Return the CPU time so far, once it stands still.
+
+        A task counts as frozen shortly before it has left the processor and paid for its time.
+        """
+        before = self._sandbox.run_ns()
+        for _ in range(_SETTLE_LOOKS):
+            time.sleep(_SETTLE_S)
+            now = self._sandbox.run_ns()
+            if now == before:
+                break
+            before = now
+        return before
 
     def _check_frozen(self) -> None:
         """Report it if anything ran since the freeze, whoever woke it."""
@@ -289,7 +307,8 @@ class Session:
         before, now = self._run_ns, self._sandbox.run_ns()
         ran_ns = sum(spent - before.get(pid, 0) for pid, spent in now.items())
         left = before.keys() - now.keys()
-        if ran_ns > _FROZEN_RUN_NS or left or not self._sandbox.is_frozen():
+        allowed_ns = _FROZEN_RUN_NS[self._kind.freezer]
+        if ran_ns > allowed_ns or left or not self._sandbox.is_frozen():
             detail = f"ran for {ran_ns / 1000:.0f} us while it was frozen"
             self._report("ran_while_frozen", detail)
 
