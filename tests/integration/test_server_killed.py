@@ -19,8 +19,8 @@ from inferproof_remote import cgroups, job, processes
 from small_campaign import cpp_candidate, sealed_keeper
 
 WAIT_S = 90.0
-LONGEST_S = 9.0
-ASKED_S = 60.0
+TOOL_WAIT_S = 45.0
+LONGEST_S = 7.0
 HELLO = {
     "protocolVersion": "2025-06-18",
     "capabilities": {},
@@ -156,26 +156,29 @@ def cancelled_at(campaign: Path, after_s: float) -> None:
 
 
 def moments(count: int) -> list[float]:
-    """Return delays that fall before the attempt, just behind it, and anywhere in the job."""
+    """Return delays: each fourth before the attempt or just behind it, the rest anywhere later."""
     draw = random.Random(20)
-    edges = [draw.uniform(0.0, 0.06), draw.uniform(0.06, 0.4)]
-    spread = (draw.uniform(0.4, LONGEST_S) for _ in range(count))
+    early = (0.0, 0.06, 0.12, 0.3)
     return [
-        next(spread) if index % 2 else edges[index // 2 % 2] * draw.random()
+        draw.uniform(0.4, LONGEST_S) if index % 4 else early[index // 4 % 4] * draw.random()
         for index in range(count)
     ]
 
 
 def kill_at_each(campaign: Path, delays: list[float]) -> list[JobReport | None]:
-    ends = [killed_at(campaign, s, wait_s=WAIT_S * (n % 3 != 0)) for n, s in enumerate(delays)]
+    ends = [killed_at(campaign, s, wait_s=TOOL_WAIT_S * (n % 3 != 0)) for n, s in enumerate(delays)]
     queued = {end.job_id for end in ends if end is not None and not end.status.is_final}
     is_one_outcome_each(Keeper.open(campaign), queued)
     return ends
 
 
+def is_done(end: JobReport | None) -> bool:
+    return end is not None and end.status is JobStatus.DONE
+
+
 def test_a_killed_server_loses_no_job(campaign: Path):
     ends = kill_at_each(campaign, moments(4))
-    assert JobStatus.DONE in {end.status for end in ends if end is not None}
+    assert sum(is_done(end) for end in ends) >= 3
 
 
 def test_nothing_runs_after_a_cancel(campaign: Path):
@@ -188,7 +191,7 @@ def test_nothing_runs_after_a_cancel(campaign: Path):
 @pytest.mark.timeout(900)
 def test_a_server_killed_at_20_moments_loses_no_job(campaign: Path):
     ends = kill_at_each(campaign, moments(20))
-    assert sum(end is not None and end.status is JobStatus.DONE for end in ends) >= 10
+    assert sum(is_done(end) for end in ends) >= 15
 
 
 @pytest.mark.zoo
