@@ -151,6 +151,15 @@ def test_run_is_recorded_as_practice_and_never_judged(sealed: Keeper):
     sound(sealed)
 
 
+def test_a_running_keeper_starts_only_its_own_bench_code(sealed: Keeper):
+    done(sealed, "run", argv=("true",))
+    cached = next((sealed.state_dir / "cache").glob("*.pyz"))
+    cached.write_bytes(b"raise SystemExit(0)\n")
+    done(sealed, "run", argv=("true",))
+    cached.unlink()
+    done(sealed, "run", argv=("true",))
+
+
 def test_evidence_of_an_open_or_unknown_job_is_not_found(sealed: Keeper):
     started = start(sealed, "run", argv=("sleep", "60"))
     for ref in (started.job_id, "nothing", "0" * 64):

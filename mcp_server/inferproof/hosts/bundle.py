@@ -4,7 +4,7 @@ import importlib.util
 import io
 import os
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from inferproof.core.canonical import digest_bytes
@@ -23,10 +23,11 @@ sys.exit(main(sys.argv[1:]))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A zipapp on disk. `digest` is the SHA-256 of its bytes."""
+    """A zipapp on disk. `digest` is the SHA-256 of `data`, its bytes as they must be."""
 
     path: Path
     digest: str
+    data: bytes = field(repr=False)
 
 
 def build_zipapp(cache_dir: Path) -> Bundle:
@@ -36,13 +37,18 @@ def build_zipapp(cache_dir: Path) -> Bundle:
     """
     data = _zip_bytes(_sources())
     digest = digest_bytes(data)
-    path = cache_dir / f"{_PACKAGE}-{digest}.pyz"
-    if not path.is_file() or path.read_bytes() != data:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    return Bundle(path=path, digest=digest)
+    bundle = Bundle(path=cache_dir / f"{_PACKAGE}-{digest}.pyz", digest=digest, data=data)
+    restore(bundle)
+    return bundle
+
+
+def restore(bundle: Bundle) -> None:
+    """Write the zipapp to its place unless it is there, unaltered."""
+    if not bundle.path.is_file() or bundle.path.read_bytes() != bundle.data:
+        bundle.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = bundle.path.with_suffix(f".{os.getpid()}")
+        temporary.write_bytes(bundle.data)
+        temporary.replace(bundle.path)
 
 
 def _sources() -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from inferproof.core.canonical import Json
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
 from inferproof.core.values import JobStatus
 from inferproof.hosts.base import JobRequest, JobState, Progress
-from inferproof.hosts.bundle import Bundle, build_zipapp
+from inferproof.hosts.bundle import Bundle, build_zipapp, restore
 
 MARK = "INFERPROOF_JOB"
 _JOB_ID = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
@@ -126,6 +126,7 @@ class Local:
     ) -> subprocess.CompletedProcess[str]:
         kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
         marked = {**kept, MARK: folder.name} if verb == "supervise" else kept
+        restore(self._bundle)  # others of this account can write there
         try:
             return subprocess.run(
                 [self._python, "-I", str(self._bundle.path), verb, str(folder)],
