@@ -1,10 +1,11 @@
 """From a sealed campaign to a running job, and from what the job left to evidence."""
 
+import hmac
 import importlib.metadata
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from inferproof.hosts.base import Host, JobRequest, JobState
 from inferproof.hosts.local import Local
 from inferproof.ledger.bodies import Attempt
 from inferproof.ledger.objects import ObjectStore
+from inferproof.ledger.signing import KeeperKey
 
 LOG_TAIL_BYTES = 2000
 RUN_LIMIT_S = 120.0
@@ -109,6 +111,9 @@ class Bench:
 
     def request(self, order: Order, *, arm: bool) -> JobRequest:
         """Return the job that carries out `order`."""
+        return replace(self._request(order, arm=arm), secret=self._secret(order.job_id))
+
+    def _request(self, order: Order, *, arm: bool) -> JobRequest:
         campaign = order.files.campaign
         if order.tool == "run":
             return command.request(
@@ -147,7 +152,7 @@ class Bench:
         if status is JobStatus.DONE:
             try:
                 folder = await host.result_dir(attempt.job_id)
-                facts = backend.parse((folder / "result.json").read_bytes())
+                facts = backend.parse(self._signed_result(folder, attempt.job_id))
                 artefacts = self._stored(folder / "files")
             except (OSError, InfrastructureError) as error:
                 status, failure = JobStatus.FAILED, str(error)
@@ -205,6 +210,20 @@ class Bench:
         if self._cache.find(key) is None:
             folder = await host.result_dir(attempt.job_id)
             self._cache.keep(key, compile.collect(folder, facts))
+
+    def _secret(self, job_id: str) -> str:
+        """Return what the supervisor of a job signs its result with: a use of the keeper's key."""
+        return KeeperKey.load(self._state_dir / "keeper.key").sign(f"result of {job_id}".encode())
+
+    def _signed_result(self, folder: Path, job_id: str) -> bytes:
+        data = (folder / "result.json").read_bytes()
+        signature = hmac.new(self._secret(job_id).encode(), data, "sha256").hexdigest()
+        if not hmac.compare_digest(signature.encode(), (folder / "result.hmac").read_bytes()):
+            raise InfrastructureError(
+                f"the result of job {job_id} is not the one that its supervisor signed",
+                hint="run it again; find out who writes to the job folders",
+            )
+        return data
 
     def _artefacts(self, order: Order) -> Mapping[str, bytes]:
         """Return what an earlier build left; a graded check builds anew: caches can be altered."""

@@ -50,7 +50,8 @@ def main(arguments: list[str]) -> int:
         return _USAGE
     verb, job_dir = arguments[0], Path(arguments[1]).resolve()
     if verb == "supervise":
-        return supervise.launch(job_dir, Path(sys.argv[0]).resolve())
+        secret = sys.stdin.buffer.read()
+        return supervise.launch(job_dir, Path(sys.argv[0]).resolve(), secret=secret)
     if verb == "sweep":
         supervise.sweep(job_dir)
         return supervise.DONE

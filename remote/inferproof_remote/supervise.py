@@ -4,6 +4,7 @@
 """
 
 import ctypes
+import hmac
 import os
 import signal
 import sys
@@ -22,8 +23,12 @@ _PATIENCE_S = {signal.SIGTERM: 2.0, signal.SIGKILL: 10.0}
 _STOPS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
-def launch(job_dir: Path, program: Path) -> int:
-    """Detach a supervisor for `job_dir`; return 0 once its `pid` file is there."""
+def launch(job_dir: Path, program: Path, *, secret: bytes = b"") -> int:
+    """Detach a supervisor for `job_dir`; return 0 once its `pid` file is there.
+
+    The supervisor signs the result with `secret`, which is never on disk, in an argument or in an
+    environment: whoever changes the result afterwards cannot sign it.
+    """
     asked = job.read_job(job_dir)
     heard, told = os.pipe()
     if os.fork() == 0:
@@ -31,7 +36,10 @@ def launch(job_dir: Path, program: Path) -> int:
         if os.fork() == 0:
             os.close(heard)
             _redirect(job_dir / "log")
-            _supervise(asked, job_dir, program, told)
+            code = _supervise(asked, job_dir, program, told)
+            if code == DONE:
+                _sign(job_dir / "out", secret)
+            _write_rc(job_dir, code)
         os._exit(0)
     os.close(told)
     os.wait()
@@ -68,7 +76,7 @@ def _marked(job_id: str) -> list[processes.Process]:
     return [process for process in found if process.pid != os.getpid()]
 
 
-def _supervise(asked: job.JobSpec, job_dir: Path, program: Path, told: int) -> None:
+def _supervise(asked: job.JobSpec, job_dir: Path, program: Path, told: int) -> int:
     deadline = time.monotonic() + asked.wall_s
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_STOPS, signal.SIGCHLD})
@@ -86,8 +94,7 @@ def _supervise(asked: job.JobSpec, job_dir: Path, program: Path, told: int) -> N
         code = FAILED
         job.write_failure(job_dir, str(error))
     _explain(job_dir, code, asked, ended.get(child))
-    _write_rc(job_dir, code)
-    os._exit(0)
+    return code
 
 
 def _start(asked: job.JobSpec, job_dir: Path, program: Path) -> int:
@@ -167,6 +174,11 @@ def _how(exit_code: int | None) -> str:
     if exit_code is None or exit_code >= 0:
         return f"exit code {exit_code}"
     return f"killed by {signal.Signals(-exit_code).name}"
+
+
+def _sign(out: Path, secret: bytes) -> None:
+    signature = hmac.new(secret, (out / "result.json").read_bytes(), "sha256").hexdigest()
+    job.write_atomically(out / "result.hmac", signature)
 
 
 def _write_rc(job_dir: Path, code: int) -> None:

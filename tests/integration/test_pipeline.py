@@ -10,6 +10,8 @@ import pytest
 from inferproof.core.errors import InferproofError, NotFound, SealBroken, UsageError
 from inferproof.core.reports import JobReport, PromotionReport, Started, ToolName
 from inferproof.core.values import JobStatus, Outcome, Purpose, Reason
+from inferproof.hosts.base import JobState, follow
+from inferproof.hosts.local import Local
 from inferproof.ledger.signing import ApproverKey
 from inferproof.pipeline import Keeper
 from small_campaign import (
@@ -158,6 +160,26 @@ def test_a_running_keeper_starts_only_its_own_bench_code(sealed: Keeper):
     done(sealed, "run", argv=("true",))
     cached.unlink()
     done(sealed, "run", argv=("true",))
+
+
+@pytest.mark.parametrize("file", ["result.json", "result.hmac"])
+def test_a_result_changed_before_it_was_settled_is_no_evidence(sealed: Keeper, file: str):
+    started = start(sealed, "run", argv=("echo", "measured"))
+    out = sealed.state_dir / "jobs" / started.job_id / "out"
+    states = asyncio.run(until_over(sealed, started))
+    assert states[-1].status is JobStatus.DONE
+    forged = (out / file).read_bytes().replace(b"measured", b"invented")
+    (out / file).write_bytes(forged if file == "result.json" else b"0" * 64)
+    report = finished(sealed, started)
+    assert report.status is JobStatus.FAILED
+    assert "not the one that its supervisor signed" in report.failure
+    assert sealed.evidence(report.job_id).run is None
+    sound(sealed)
+
+
+async def until_over(keeper: Keeper, started: Started) -> list[JobState]:
+    """Watch a job as the agent could, without settling it."""
+    return [state async for state in follow(Local(keeper.state_dir), started.job_id, wait_s=30)]
 
 
 def test_evidence_of_an_open_or_unknown_job_is_not_found(sealed: Keeper):

@@ -16,13 +16,17 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """One job to run. `inputs` maps a path under the job's `in/` to the bytes that go there."""
+    """One job to run. `inputs` maps a path under the job's `in/` to the bytes that go there.
+
+    `secret` is told to the job's supervisor alone, which signs the result with it.
+    """
 
     job_id: str
     verb: Verb
     wall_s: float
     spec: Mapping[str, Json]
     inputs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    secret: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ class Local:
         if folder.exists():
             raise UsageError(f"job {request.job_id!r} exists already in {self._jobs}")
         _write_folder(folder, request)
-        launched = self._bench("supervise", folder, timeout_s=_LAUNCH_S)
+        launched = self._bench("supervise", folder, timeout_s=_LAUNCH_S, told=request.secret)
         if launched.returncode != 0:
             raise InfrastructureError(
                 f"the supervisor of job {request.job_id!r} did not start: {_last(launched.stderr)}",
@@ -122,7 +122,7 @@ class Local:
             )
 
     def _bench(
-        self, verb: str, folder: Path, *, timeout_s: float
+        self, verb: str, folder: Path, *, timeout_s: float, told: str = ""
     ) -> subprocess.CompletedProcess[str]:
         kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
         marked = {**kept, MARK: folder.name} if verb == "supervise" else kept
@@ -131,7 +131,7 @@ class Local:
             return subprocess.run(
                 [self._python, "-I", str(self._bundle.path), verb, str(folder)],
                 env=marked,
-                stdin=subprocess.DEVNULL,
+                input=told,
                 capture_output=True,
                 text=True,
                 errors="replace",
