@@ -4,6 +4,7 @@ Each attempt is made on a copy of one campaign that a person sealed with a passp
 candidate failed and another one waits for a person's approval.
 """
 
+import asyncio
 import fcntl
 import json
 import os
@@ -19,7 +20,9 @@ from typing import Any
 
 import pytest
 
-from inferproof.core.values import Digest, Entry, Outcome
+from inferproof.core.values import Digest, Entry, JobStatus, Outcome
+from inferproof.hosts.base import JobState, follow
+from inferproof.hosts.local import Local
 from inferproof.ledger.bodies import (
     UNSIGNED,
     Approval,
@@ -36,6 +39,7 @@ from inferproof.ledger.signing import ApproverKey, KeeperKey, Secret
 from inferproof.ledger.store import Ledger
 from small_campaign import (
     CONTRACT_FILE,
+    RIGHT,
     WRONG,
     cpp_candidate,
     python_candidate,
@@ -436,6 +440,52 @@ def test_exchange_a_build_in_the_cache(scene: Scene):
     assert evidence["grade"]["incidents"] == []
     assert digest not in evidence["grade"]["build"]["artefacts"].values()
     assert verified(scene).rc == GOOD
+
+
+def begun(scene: Scene, candidate: Digest) -> Path:
+    """Start a graded check and return its job folder; nobody waits for it."""
+    jobs = set((scene.state / "jobs").iterdir())
+    program = (
+        "import asyncio, sys; from pathlib import Path;"
+        "from inferproof.core.values import Purpose; from inferproof.pipeline import Keeper;"
+        "asyncio.run(Keeper.open(Path(sys.argv[1])).start('check_numerics',"
+        "candidate=sys.argv[2], target='local', purpose=Purpose.GRADED))"
+    )
+    subprocess.run([sys.executable, "-c", program, str(scene.campaign), candidate], check=True)
+    (folder,) = set((scene.state / "jobs").iterdir()) - jobs
+    return folder
+
+
+def settled(scene: Scene, job: Path) -> dict[str, Any]:
+    return answer(quiet(scene, "call", "job", json.dumps({"job_id": job.name, "wait_s": 45})))
+
+
+def test_exchange_the_sources_in_the_folder_of_a_job(scene: Scene):
+    job = begun(scene, scene.failed)
+    (job / "in/candidate/kernel.py").write_text(RIGHT, encoding="utf-8")
+    told = settled(scene, job)
+    assert (told["verdict"], told["code"]) == ("inconclusive", "digest_mismatch"), told
+    assert verified(scene).rc == GOOD
+
+
+def test_forge_the_result_of_a_job_that_nobody_settled(scene: Scene):
+    """The forgery is another candidate's good result, signature and all."""
+    job = begun(scene, scene.failed)
+    states = asyncio.run(until_over(scene, job))
+    assert states[-1].status is JobStatus.DONE
+    good = next((scene.state / "jobs").glob("promote-*")) / "out"
+    result = (good / "result.json").read_text(encoding="utf-8")
+    forged = result.replace(scene.waiting, scene.failed)
+    (job / "out/result.json").write_text(forged, encoding="utf-8")
+    shutil.copy(good / "result.hmac", job / "out/result.hmac")
+    told = settled(scene, job)
+    assert (told["verdict"], told["job"]["state"]) == (None, "failed"), told
+    assert "not the one that its supervisor signed" in str(told)
+    assert verified(scene).rc == GOOD
+
+
+async def until_over(scene: Scene, job: Path) -> list[JobState]:
+    return [state async for state in follow(Local(scene.state), job.name, wait_s=60)]
 
 
 SPY = """\
