@@ -13,7 +13,7 @@ from inferproof.core.canonical import Json
 from inferproof.core.contract import SealedContract
 from inferproof.core.errors import LedgerError, SealBroken
 from inferproof.core.evidence import Evidence, GradeFacts
-from inferproof.core.values import Digest, Entry, JobStatus, Outcome, Verdict
+from inferproof.core.values import Digest, Entry, JobStatus, Verdict
 from inferproof.gates import judge_all, overall
 from inferproof.gates.armed import survivors
 from inferproof.gates.base import Case
@@ -151,8 +151,3 @@ def armed_by(ledger: Ledger, key: ArmingKey) -> Digest | None:
             at = (body.contract, body.gate_digest, body.target, body.tools_digest)
             found = body.evidence if at == key else found
     return found
-
-
-def is_promotable(outcome: OutcomeOfJob) -> bool:
-    """Whether every gate passed, or all that is left to ask is a person."""
-    return outcome.overall in (Outcome.PASS, Outcome.APPROVAL_REQUIRED)
