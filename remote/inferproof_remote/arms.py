@@ -13,6 +13,7 @@ from inferproof_remote import job
 from inferproof_remote.arena import CallLayout, TensorSpec, needed_bytes
 from inferproof_remote.baseline import Baseline, absence, make_baseline
 from inferproof_remote.draws import CANDIDATE, NULL, Plan
+from inferproof_remote.fairness import environment
 from inferproof_remote.grade import Order
 from inferproof_remote.inputs import InputMaker, Tensors
 from inferproof_remote.kernel import Dims, Kernel, TensorShape
@@ -28,7 +29,6 @@ _BASELINE_CALL_S = 300.0
 _WARM_CALLS = 3
 # Threads that spin while they wait, woken together on one core, lose whole time slices: measured
 # 1.4 ms against 8 to 11 ms for the same kernel. Every arm gets the same setting.
-_THREADS_SLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class Arms:
             memory_mib=int(order.limit("memory_mib")),
             tmp_mib=int(order.limit("tmp_mib")),
             processes=int(order.limit("processes")),
-            env=self._environment(),
+            env=environment(self._order.threads),
         )
         self._start(name, target, plan, call_s=order.limit("call_s"))
 
@@ -135,11 +135,8 @@ class Arms:
             memory_mib=_BASELINE_MEMORY_MIB,
             tmp_mib=_BASELINE_TMP_MIB,
             processes=_BASELINE_PROCESSES,
-            env={**self._environment(), **made.env},
+            env={**environment(self._order.threads), **made.env},
         )
-
-    def _environment(self) -> dict[str, str]:
-        return {"OMP_NUM_THREADS": str(self._order.threads), **_THREADS_SLEEP}
 
 
 def candidate_target(order: Order) -> Target:

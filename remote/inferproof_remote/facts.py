@@ -38,6 +38,7 @@ def bench(threads: int) -> dict[str, object]:
         "cpu_model": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "threads": threads,
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "versions": versions(),
     }
 

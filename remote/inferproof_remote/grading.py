@@ -4,7 +4,6 @@ The candidate must be right in every call of the plan's first part before anythi
 second part timed and untimed calls come mixed, and what is timed is checked too.
 """
 
-import os
 import time
 from dataclasses import asdict, dataclass
 from typing import TypeAlias
@@ -17,14 +16,13 @@ from inferproof_remote.call_facts import CallRecord
 from inferproof_remote.ceilings import measure_ceilings
 from inferproof_remote.draws import CANDIDATE, NULL, Plan, PlannedCall, Scope, make_plan
 from inferproof_remote.expressions import evaluate
-from inferproof_remote.facts import caches_bytes, cpu_model, versions
+from inferproof_remote.facts import bench, caches_bytes
 from inferproof_remote.grade import Begun, Order
 from inferproof_remote.incidents import Incident
 from inferproof_remote.inputs import InputMaker, Tensors
 from inferproof_remote.mutants import mutant_facts
 from inferproof_remote.numerics import count_unwritten, tensor_of
 from inferproof_remote.oracle import Errors, History, Oracle
-from inferproof_remote.sandbox import describe
 from inferproof_remote.session import CallResult
 
 Json: TypeAlias = dict[str, object]
@@ -189,7 +187,8 @@ class Grading:
         if call.phase != "repeat" or call.base is None or not answer.outputs:
             return None
         first = self._firsts[call.base]
-        if self._fine[call.base] and not answer.fine:
+        stale = any(error.stale_of is not None for error in (answer.errors or {}).values())
+        if self._fine[call.base] and not answer.fine and not stale:
             detail = f"the inputs of call {call.base} again, but outputs that are wrong now"
             self._incidents.append(Incident("not_repeatable", call.index, detail))
         return all(
@@ -240,22 +239,13 @@ class Grading:
 
 
 def _empty_facts(order: Order, begun: Begun) -> Json:
-    kind = describe()
     altered = "0" * 64
     seen = {incident.detail.partition("/")[0] for incident in begun.strangers}
     return {
         "bits": begun.bits.hex(),
         "candidate_seen": altered if "candidate" in seen else order.candidate_digest,
         "contract_seen": altered if "contract" in seen else order.contract_digest,
-        "bench": {
-            "separation": kind.separation,
-            "sandbox": kind.sandbox,
-            "freezer": kind.freezer,
-            "cpu_model": cpu_model(),
-            "cores": len(os.sched_getaffinity(0)),
-            "threads": order.threads,
-            "versions": versions(),
-        },
+        "bench": bench(order.threads),
         "build": begun.build,
         "incidents": [asdict(incident) for incident in begun.strangers],
         "calls": [],

@@ -23,6 +23,7 @@ Errors: TypeAlias = Mapping[str, OutputError]
 _SAMPLED = 1 << 15
 # An earlier output that was all but zero proves nothing when it is met again.
 _TOO_SMALL_TO_KNOW = 2.0**-100
+_UNLIKE = 4.0  # an imprecise answer lies between near-duplicates; a stale one is clearly the other
 
 
 class Oracle:
@@ -145,7 +146,11 @@ class History:
             mine, own = flat if earlier.numel() == got.numel() else sampled
             wrong = _apart(mine, own, bars)
             known = earlier[wrong].double()
-            tells = known.numel() and known.abs().max().item() > _TOO_SMALL_TO_KNOW
+            tells = (
+                known.numel()
+                and known.abs().max().item() > _TOO_SMALL_TO_KNOW
+                and _apart(own, earlier, bars, times=_UNLIKE)[wrong].any()
+            )
             if tells and not _apart(mine, earlier, bars)[wrong].any():
                 return index
         return None
@@ -161,9 +166,9 @@ class History:
         return value.flatten()[self._places[count]]
 
 
-def _apart(left: Tensor, right: Tensor, bars: Bars) -> Tensor:
-    """Return where two outputs differ by more than two honest kernels would."""
+def _apart(left: Tensor, right: Tensor, bars: Bars, *, times: float = 1.0) -> Tensor:
+    """Return where two outputs differ by more than `times` what two honest kernels would."""
     first, second = left.double(), right.double()
     size = second.square().mean().sqrt()
     allowed = bars.p999 * bars.unit if left.is_floating_point() else 0.0
-    return (first - second).abs() > allowed * torch.maximum(second.abs(), size)
+    return (first - second).abs() > times * allowed * torch.maximum(second.abs(), size)

@@ -13,6 +13,7 @@ from inferproof_remote import build, facts, job
 from inferproof_remote.bottleneck import CallCost, Speeds, bottleneck
 from inferproof_remote.build_cpp import LIBRARY
 from inferproof_remote.expressions import evaluate
+from inferproof_remote.fairness import environment
 from inferproof_remote.incidents import Incident
 from inferproof_remote.kernel import Dims, Kernel, parse_kernel
 from inferproof_remote.mounts import SandboxPlan
@@ -148,7 +149,7 @@ def _sample(subject: _Subject, library: Path | None) -> Sampled | Incident:
         memory_mib=int(job.as_number(limits["memory_mib"], "memory_mib")),
         tmp_mib=int(job.as_number(limits["tmp_mib"], "tmp_mib")),
         processes=int(job.as_number(limits["processes"], "processes")),
-        env={"OMP_NUM_THREADS": str(subject.threads)},
+        env=environment(subject.threads),
     )
     script = (pkgutil.get_data("inferproof_remote", "profile_runner.py") or b"").decode()
     asked = json.dumps(_asked(subject, library))

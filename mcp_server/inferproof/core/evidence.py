@@ -122,7 +122,7 @@ class MutantFacts(Value):
 
 
 class Bench(Value):
-    """How the candidate was kept apart, and on what machine."""
+    """How the candidate was kept apart, and on what machine; `nice` is every arm's priority."""
 
     separation: Literal["separate-user", "container", "shared-account"]
     sandbox: str
@@ -130,6 +130,7 @@ class Bench(Value):
     cpu_model: str
     cores: int
     threads: int
+    nice: int = 0
     versions: dict[str, str]
 
 
