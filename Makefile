@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: setup demo test bench check fix golden wheel
+.PHONY: setup demo test bench check fix golden wheel clients
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -22,8 +22,16 @@ demo: setup
 
 # What measures time runs alone, after everything else.
 test: setup
-	$(PYTEST) -n 2 -m "not integration and not zoo"
-	$(PYTEST) -m "integration and not zoo"
+	$(PYTEST) -n 2 -m "not integration and not zoo and not clients"
+	$(PYTEST) -m "integration and not zoo and not clients"
+
+# Two other MCP clients, about 1 GB, and the tests that compare their answers with ours.
+clients: setup
+	mkdir -p .cache/clients
+	npm install --silent --prefix .cache/clients node@22 @modelcontextprotocol/inspector@2.12.0
+	test -x .cache/clients/mcp-cli/bin/mcp-cli || python3 -m venv .cache/clients/mcp-cli
+	.cache/clients/mcp-cli/bin/pip install -q mcp-cli==0.20.1
+	$(PYTEST) -m clients tests/integration/test_clients.py
 
 bench: setup
 	for script in tests/bench/*.py; do $(BIN)/python "$$script"; done

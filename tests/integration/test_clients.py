@@ -17,7 +17,7 @@ import pytest
 
 from inferproof.cli import main
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = ROOT / ".cache" / "clients"

@@ -81,6 +81,7 @@ def test_a_python_candidate_shows_its_operators(tmp_path: Path):
     assert facts.dims == {"tokens": 128, "hidden": 256}
     assert {"aten::mul", "aten::mean"} <= set(names)
     assert sum(spot.share for spot in facts.hot_spots) <= 1.0001
+    assert facts.seconds_per_call is not None
     assert facts.seconds_per_call > 0
     assert facts.bytes_per_s == pytest.approx(
         2 * (2 * 128 * 256 + 256) / facts.seconds_per_call, rel=1e-9

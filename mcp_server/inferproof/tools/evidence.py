@@ -25,25 +25,30 @@ class EvidenceResult(ToolResult):
     next_offset: int | None = None
 
 
+EvidenceRef = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_.-]{1,80}$",
+        description="A job id, or the digest of the evidence (64 hex digits).",
+    ),
+]
+SectionName = Annotated[
+    Section,
+    Field(
+        description="overview (default): facts with units. Rows: calls (errors per call), "
+        "timed (seconds per round), incidents, mutants, diagnostics, hot_spots, log."
+    ),
+]
+FirstRow = Annotated[
+    int, Field(ge=0, le=1_000_000, description="First row to return, from 0. Default: 0.")
+]
+
+
 async def evidence(
     call: Call,
-    ref: Annotated[
-        str,
-        Field(
-            pattern=r"^[A-Za-z0-9_.-]{1,80}$",
-            description="A job id, or the digest of the evidence (64 hex digits).",
-        ),
-    ],
-    section: Annotated[
-        Section,
-        Field(
-            description="overview (default): facts with units. Rows: calls (errors per call), "
-            "timed (seconds per round), incidents, mutants, diagnostics, hot_spots, log."
-        ),
-    ] = "overview",
-    offset: Annotated[
-        int, Field(ge=0, le=1_000_000, description="First row to return, from 0. Default: 0.")
-    ] = 0,
+    ref: EvidenceRef,
+    section: SectionName = "overview",
+    offset: FirstRow = 0,
 ) -> EvidenceResult:
     """Read the stored evidence of a job: what was measured, where it failed, on which machine.
 
