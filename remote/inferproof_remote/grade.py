@@ -20,6 +20,7 @@ from inferproof_remote.workshop import digest_file
 
 BITS = 256
 _LIBRARY = "candidate.so"
+_CHECKED = "checked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +41,13 @@ class Order:
 
     @property
     def candidate(self) -> Path:
-        """Folder of the snapshot."""
-        return self.job_dir / "in" / "candidate"
+        """Folder of the snapshot, as it was when its digests were checked."""
+        return self.job_dir / _CHECKED / "candidate"
 
     @property
     def contract(self) -> Path:
-        """Folder of the contract."""
-        return self.job_dir / "in" / "contract"
+        """Folder of the contract, as it was when its digests were checked."""
+        return self.job_dir / _CHECKED / "contract"
 
     @property
     def library(self) -> Path:
@@ -75,8 +76,8 @@ def grade(job_dir: Path) -> dict[str, object]:
     spec = job.read_job(job_dir).spec
     order = _order(job_dir, spec)
     strangers = (
-        *_strangers(order.candidate, job.as_table(spec["candidate_files"], "candidate_files")),
-        *_strangers(order.contract, job.as_table(spec["contract_files"], "contract_files")),
+        *_checked(order.candidate, job.as_table(spec["candidate_files"], "candidate_files")),
+        *_checked(order.contract, job.as_table(spec["contract_files"], "contract_files")),
     )
     built = _build(order, spec["build_cache"])
     # Drawn only now: the candidate was committed before this job existed, and is built.
@@ -109,13 +110,22 @@ def _order(job_dir: Path, spec: Mapping[str, object]) -> Order:
     )
 
 
-def _strangers(folder: Path, files: Mapping[str, object]) -> tuple[Incident, ...]:
-    """Return an incident for each file that is not, byte for byte, what was sealed or stored."""
-    return tuple(
-        Incident("digest_mismatch", None, f"{folder.name}/{name} is not what the keeper sent")
-        for name, digest in files.items()
-        if not (folder / name).is_file() or digest_file(folder / name) != digest
-    )
+def _checked(place: Path, files: Mapping[str, object]) -> tuple[Incident, ...]:
+    """Copy a job's files to `place`; return an incident for each that is not what was sent.
+
+    Each is read once, so that the bytes that were hashed are the bytes that are used.
+    """
+    strangers: list[Incident] = []
+    for name, digest in files.items():
+        source = place.parents[1] / "in" / place.name / name
+        data = source.read_bytes() if source.is_file() else b""
+        if hashlib.sha256(data).hexdigest() != digest:
+            detail = f"{place.name}/{name} is not what the keeper sent"
+            strangers.append(Incident("digest_mismatch", None, detail))
+        copy = place / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(data)
+    return tuple(strangers)
 
 
 def _build(order: Order, cache: object) -> dict[str, object]:

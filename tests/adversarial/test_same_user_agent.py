@@ -464,7 +464,9 @@ def test_exchange_the_sources_in_the_folder_of_a_job(scene: Scene):
     job = begun(scene, scene.failed)
     (job / "in/candidate/kernel.py").write_text(RIGHT, encoding="utf-8")
     told = settled(scene, job)
-    assert (told["verdict"], told["code"]) == ("inconclusive", "digest_mismatch"), told
+    # Too early, and the bench sees other bytes; too late, and they are not the ones it uses.
+    assert told["verdict"] in ("inconclusive", "fail"), told
+    assert told["code"] == "digest_mismatch" or told["verdict"] == "fail", told
     assert verified(scene).rc == GOOD
 
 
