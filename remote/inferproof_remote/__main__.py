@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import cast
 
 from inferproof_remote import job, supervise
+from inferproof_remote.fairness import take_priority
 
 _USAGE = 2
 _VERB_MODULES: Mapping[str, tuple[str, str]] = {
@@ -66,6 +67,8 @@ def _perform(verb: str, job_dir: Path) -> None:
     asked = job.read_job(job_dir)
     if asked.verb != verb:
         raise job.JobFormatError(f"the job asks for {asked.verb!r}, not {verb!r}")
+    if verb in ("grade", "profile"):
+        take_priority()
     module, name = _VERB_MODULES[verb]
     loaded = importlib.import_module(f"inferproof_remote.{module}")
     function = cast("Callable[[Path], dict[str, object]]", getattr(loaded, name))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import cast
 
 from inferproof_remote import build, job
-from inferproof_remote.fairness import take_priority
 from inferproof_remote.incidents import Incident
 from inferproof_remote.kernel import Kernel, parse_kernel
 from inferproof_remote.workshop import digest_file
@@ -84,7 +83,6 @@ def grade(job_dir: Path) -> dict[str, object]:
     begun = Begun(bits=os.urandom(BITS // 8), build=built, strangers=strangers)
     # The grader's own threads must not spin beside the candidate; read when torch is first loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    take_priority()
     run = cast("Grading", importlib.import_module("inferproof_remote.grading").run)
     return run(order, begun)
 
