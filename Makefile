@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: setup demo test bench check fix golden wheel clients
+.PHONY: setup demo test bench check fix golden wheel clients zoo
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -32,6 +32,10 @@ clients: setup
 	test -x .cache/clients/mcp-cli/bin/mcp-cli || python3 -m venv .cache/clients/mcp-cli
 	.cache/clients/mcp-cli/bin/pip install -q mcp-cli==0.20.1
 	$(PYTEST) -m clients tests/integration/test_clients.py
+
+# Every cheat and every honest twin, and the server killed 20 times.
+zoo: setup
+	$(PYTEST) -m zoo
 
 bench: setup
 	for script in tests/bench/*.py; do $(BIN)/python "$$script"; done
