@@ -12,6 +12,7 @@ grader looks at memory only while nothing in the sandbox can run. One call:
 
 import contextlib
 import dataclasses
+import os
 import random
 import tempfile
 import time
@@ -71,6 +72,7 @@ class Session:
         self._name = name
         self._kind = kind or describe()
         self._threads = threads
+        self._has_own_core = threads < len(os.sched_getaffinity(0))
         self._call_s = call_s
         self._arena = Arena(arena_bytes, rng)
         self._plan = dataclasses.replace(plan, shared_mib=-(-arena_bytes // _MIB))
@@ -247,7 +249,7 @@ class Session:
         self._check_frozen()
         started_ns = time.perf_counter_ns()
         self._sandbox.thaw()
-        self._line.wait(nonce, self._call_s)
+        self._line.wait(nonce, self._call_s, awake=self._has_own_core)
         self._sandbox.freeze()
         ended_ns = time.perf_counter_ns()
         self._run_ns = self._settled_run_ns()

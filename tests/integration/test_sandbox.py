@@ -56,7 +56,12 @@ def test_every_way_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         local.bind(abstract)
         local.listen()
         targets = {
-            "secrets": [str(secret), str(masked), "/work/main/pyproject.toml", __file__],
+            "secrets": [
+                str(secret),
+                str(masked),
+                str(Path(__file__).parents[2] / "pyproject.toml"),
+                __file__,
+            ],
             "read_only": ["/", "/usr", "/etc", "/dev", "/sys", sys.prefix, str(shown)],
             "campaign": str(tmp_path),
             "port": server.getsockname()[1],

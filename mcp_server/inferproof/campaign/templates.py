@@ -1,7 +1,7 @@
 """A new campaign folder from a template; files that exist are never touched."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -36,10 +36,14 @@ def init(folder: Path, template: Template) -> tuple[Path, ...]:
         raise InfrastructureError(what) from error
 
 
+# A small campaign is timed on two cores: one for the kernel, one for the clock.
+_THREADS: Mapping[Template, str] = {"kernel": "null", "cpu-tiny": "1"}
+
+
 def _contents(folder: Path, template: Template) -> dict[str, bytes]:
-    campaign = _rendered(f"{template}.yaml.j2", _name(folder))
+    campaign = _rendered(f"{template}.yaml.j2", {"name": _name(folder)})
     parsed = parse_bytes(Campaign, campaign, path=CAMPAIGN_FILE)
-    contents = {TARGETS_FILE: _rendered("targets.yaml.j2", _name(folder))}
+    contents = {TARGETS_FILE: _rendered("targets.yaml.j2", {"threads": _THREADS[template]})}
     library = resources.files("inferproof.contracts").joinpath("kernels")
     for component in parsed.value.components:
         for name, data in _files(library.joinpath(component.contract)):
@@ -48,12 +52,12 @@ def _contents(folder: Path, template: Template) -> dict[str, bytes]:
     return contents | {CAMPAIGN_FILE: campaign}
 
 
-def _rendered(template: str, name: str) -> bytes:
+def _rendered(template: str, values: Mapping[str, str]) -> bytes:
     import jinja2  # only a new campaign needs it
 
     source = resources.files("inferproof.campaign").joinpath("templates", template).read_text()
     page = jinja2.Template(source, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    return page.render(name=name).encode()
+    return page.render(values).encode()
 
 
 def _name(folder: Path) -> str:
