@@ -21,7 +21,7 @@ POISON = 0xFF
 _GUARD = 0xC3
 _GUARD_BYTES = 4096
 _ALIGNMENT = 64
-_SAME_PLACE_ONE_IN = 4
+_SAME_PLACE_ONE_IN = 2
 
 DTYPE_BYTES: Mapping[str, int] = {
     "bf16": 2,
@@ -111,7 +111,7 @@ class Arena:
     def __init__(self, size_bytes: int, rng: random.Random) -> None:
         self.size_bytes = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self._rng = rng
-        self._last: tuple[tuple[TensorSpec, ...], Placement] | None = None
+        self._placed: dict[tuple[TensorSpec, ...], Placement] = {}
         self.fd = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.size_bytes)
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -129,10 +129,10 @@ class Arena:
             self._map.close()
 
     def place(self, tensors: tuple[TensorSpec, ...]) -> Placement:
-        """Draw where the next call's tensors lie: mostly elsewhere, sometimes the same place."""
-        stay = self._rng.randrange(_SAME_PLACE_ONE_IN) == 0
-        if stay and self._last is not None and self._last[0] == tensors:
-            return self._last[1]
+        """Draw where the next call's tensors lie: elsewhere, or where their like lay before."""
+        back = self._rng.randrange(_SAME_PLACE_ONE_IN) == 0
+        if back and tensors in self._placed:
+            return self._placed[tensors]
         size = needed_bytes(tensors)
         if size > self.size_bytes:
             raise BenchError(f"the arena has {self.size_bytes} bytes; this call needs {size}")
@@ -145,7 +145,7 @@ class Arena:
             slots[spec.name] = TensorSlot(spec.name, offset, spec.nbytes)
             offset += _padded(spec.nbytes) + _GUARD_BYTES
         placement = Placement(start, offset, tuple(slots[spec.name] for spec in tensors))
-        self._last = (tensors, placement)
+        self._placed[tensors] = placement
         return placement
 
     def view(self, slot: TensorSlot) -> memoryview:

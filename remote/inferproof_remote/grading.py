@@ -170,7 +170,9 @@ class Grading:
             )
             for tensor in self._order.kernel.outputs
         }
-        if not call.checked and not any(map(count_unwritten, outputs.values())):
+        # At a known address a remembered answer would do: there nothing goes unchecked.
+        must = call.checked or result.revisited
+        if not must and not any(map(count_unwritten, outputs.values())):
             return _Answer(result=result, outputs=outputs, errors=None, fine=True)
         question = self._oracle.ask(given.inputs, call.dims)
         bars = self._oracle.bars

@@ -46,11 +46,15 @@ _POISON_RUN = bytes([POISON]) * 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """One call. `seconds` is None if it did not end; `outputs` also has the mutated inputs."""
+    """One call. `seconds` is None if it did not end; `outputs` also has the mutated inputs.
+
+    `revisited` says that an earlier call had its tensors at the very same addresses.
+    """
 
     seconds: float | None
     outputs: Mapping[str, bytearray]
     incidents: tuple[Incident, ...]
+    revisited: bool = False
 
 
 class Session:
@@ -83,6 +87,7 @@ class Session:
         self._found: list[Incident] = []
         self._last_outputs: list[tuple[TensorSlot, bytearray]] = []
         self._prepared_at: Placement | None = None
+        self._visited: set[Placement] = set()
         self._run_ns: dict[int, int] = {}
 
     def __enter__(self) -> Self:
@@ -133,8 +138,10 @@ class Session:
             return CallResult(seconds=None, outputs={}, incidents=(self._ended,))
         seconds: float | None = None
         outputs: dict[str, bytearray] = {}
+        placement = self._arena.place(layout.tensors)
+        revisited = placement in self._visited
+        self._visited.add(placement)
         try:
-            placement = self._arena.place(layout.tensors)
             self._bind(layout, placement)
             self._rehearse(layout, placement, fill=fill, decoy=decoy, prepare=prepare)
             seconds, outputs = self._call(layout, placement, fill)
@@ -142,7 +149,12 @@ class Session:
             self._give_up(end)
         except NotFrozen as error:
             self._give_up(Ended("timed_out", str(error)))
-        return CallResult(seconds=seconds, outputs=outputs, incidents=tuple(self._found))
+        return CallResult(
+            seconds=seconds,
+            outputs=outputs,
+            incidents=tuple(self._found),
+            revisited=revisited,
+        )
 
     def _shown(self, folder: Path) -> SandboxPlan:
         return dataclasses.replace(self._plan, placed={**self._plan.placed, INSIDE: folder})

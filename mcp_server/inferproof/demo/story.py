@@ -46,7 +46,7 @@ CHEATS: tuple[Act, ...] = (
         folder="cache_by_pointer",
         trick="replays its answer when the address is known",
         outcomes=REFUSED,
-        codes=(Reason.STALE_OUTPUT, Reason.WRONG_VALUES),
+        codes=(Reason.STALE_OUTPUT, Reason.WRONG_VALUES, Reason.NOT_REPEATABLE),
     ),
     Act(
         folder="early_start",
