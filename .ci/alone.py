@@ -21,7 +21,7 @@ def main(command: list[str]) -> int:
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot become the reaper of orphans")
     groups_before = _groups()
-    rc = subprocess.run(command, check=False).returncode
+    rc = _run(command)
     left = _wait_for_orphans()
     for pid, what in left.items():
         print(f"left running: {pid} {what}", file=sys.stderr)
@@ -30,6 +30,15 @@ def main(command: list[str]) -> int:
     for group in groups_left:
         print(f"left behind: control group {group}", file=sys.stderr)
     return rc or (1 if left or groups_left else 0)
+
+
+def _run(command: list[str]) -> int:
+    """Return the command's exit status; meanwhile orphans that end are reaped, as by any init."""
+    own = subprocess.Popen(command).pid
+    while True:
+        pid, status = os.wait()
+        if pid == own:
+            return os.waitstatus_to_exitcode(status)
 
 
 def _wait_for_orphans() -> dict[int, str]:

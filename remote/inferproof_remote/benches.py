@@ -13,6 +13,7 @@ from typing import Literal
 from inferproof_remote import cgroups, seccomp
 from inferproof_remote.freezers import FreezerName, GroupFreezer, group_freezer
 from inferproof_remote.incidents import BenchError
+from inferproof_remote.job import sandbox_name
 from inferproof_remote.mounts import SandboxPlan, mount_arguments
 
 Separation = Literal["separate-user", "container", "shared-account"]
@@ -99,7 +100,7 @@ def _works(identity: Sequence[str]) -> bool:
 def _freezes(name: FreezerName) -> bool:
     """Whether a process can really be stopped this way here."""
     try:
-        groups = cgroups.make(f"probe-{os.getpid()}-{secrets.token_hex(4)}", name)
+        groups = cgroups.make(sandbox_name(f"probe-{secrets.token_hex(4)}"), name)
     except BenchError:
         return False
     child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)

@@ -228,6 +228,7 @@ def test_two_sandboxes_do_not_see_each_other() -> None:
         thread.join()
     assert len(seen) == 2
     for output in seen:
+        assert len(output.split()) == 2, output
         files, count = output.split()
         assert files == b"mine"
         assert int(count) <= 6
