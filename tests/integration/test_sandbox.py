@@ -213,22 +213,22 @@ def test_ordinary_user_gets_a_container_with_the_same_names(tmp_path: Path) -> N
 
 def test_two_sandboxes_do_not_see_each_other() -> None:
     barrier = threading.Barrier(2)
-    seen: list[bytes] = []
+    seen: dict[int, bytes] = {}
 
     def look(number: int) -> None:
         with Sandbox(PLAN, name=f"{MARK}-{number}") as sandbox:
             barrier.wait(timeout=5)
-            script = f"echo {number} > /tmp/mine; sleep 0.3; ls /tmp; ls /proc | grep -c '^[0-9]'"
-            seen.append(sandbox.run(["/bin/sh", "-c", script], timeout_s=5).output)
+            script = f"touch /tmp/of-{number}; sleep 0.3; ls /tmp; ls /proc | grep -c '^[0-9]'"
+            seen[number] = sandbox.run(["/bin/sh", "-c", script], timeout_s=5).output
 
     both = [threading.Thread(target=look, args=(number,)) for number in (1, 2)]
     for thread in both:
         thread.start()
     for thread in both:
         thread.join()
-    assert len(seen) == 2
-    for output in seen:
-        assert len(output.split()) == 2, output
-        files, count = output.split()
-        assert files == b"mine"
+    assert set(seen) == {1, 2}
+    for number, output in seen.items():
+        *files, count = output.split()
+        ours = [name for name in files if name.startswith(b"of-")]
+        assert ours == [f"of-{number}".encode()], output
         assert int(count) <= 6
