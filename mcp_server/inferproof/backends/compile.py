@@ -87,7 +87,7 @@ def cache_key(
             "archs": list(archs),
             "target": target,
             "remote": remote_digest,
-            "compilers": list(compiler_versions(candidate.manifest.language)),
+            "compilers": list(compiler_versions(candidate.kernel.language)),
         }
     )
 

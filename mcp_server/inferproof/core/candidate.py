@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from inferproof.core.errors import UsageError
 from inferproof.core.values import Digest, Name, Value
 
 RelativePath = Annotated[
@@ -33,9 +34,80 @@ class Manifest(Value):
     note: Annotated[str, Field(max_length=2000)] = ""
 
 
+EngineOptions = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], bool | int | float | str],
+    Field(max_length=64),
+]
+Argument = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
+
+
+class EngineManifest(Value):
+    """candidate.yaml of an inference engine that serves completions over HTTP.
+
+    `start` is the command of engine `command`, run in the candidate's folder; `{port}`, `{model}`
+    and `{candidate}` are filled in, and the engine must answer `health` with 200 once it serves.
+    `url` names what runs already: engine `endpoint`, measured but never promoted.
+    `quantisation` is what the engine does to the weights, which chooses the matched reference.
+    """
+
+    contract: Name
+    engine: Literal["command", "transformers", "llama_cpp", "endpoint"]
+    start: Annotated[tuple[Argument, ...], Field(max_length=64)] = ()
+    health: Annotated[str, Field(pattern=r"^/[^\s\x00]{0,200}$")] = "/health"
+    url: Annotated[str, Field(pattern=r"^https?://[^\s\x00]{1,500}$")] | None = None
+    options: EngineOptions = {}
+    quantisation: Literal["none", "int8_per_channel"] = "none"
+    start_s: Annotated[float, Field(gt=0, le=7200)] = 120.0
+    parent: Digest | None = None
+    note: Annotated[str, Field(max_length=2000)] = ""
+
+    @model_validator(mode="after")
+    def _fits_the_engine(self) -> "EngineManifest":
+        if (self.engine == "command") != bool(self.start):
+            raise ValueError("`start` is given for engine command, and for no other")
+        if (self.engine == "endpoint") != (self.url is not None):
+            raise ValueError("`url` is given for engine endpoint, and for no other")
+        return self
+
+
 class Candidate(Value):
     """A stored snapshot. `digest` covers the manifest and every file's path and bytes."""
 
     digest: Digest
-    manifest: Manifest
+    manifest: Manifest | EngineManifest
     files: dict[str, Digest]
+
+    @property
+    def made_of(self) -> str:
+        """A kernel's language, or the name of an engine's adapter."""
+        if isinstance(self.manifest, Manifest):
+            return self.manifest.language
+        return f"engine {self.manifest.engine}"
+
+    @property
+    def kernel(self) -> Manifest:
+        """The manifest of a kernel.
+
+        Raises:
+            UsageError: the candidate is an engine.
+        """
+        if isinstance(self.manifest, Manifest):
+            return self.manifest
+        raise UsageError(
+            f"candidate {self.digest[:12]} is an engine, which is not compiled or profiled here",
+            hint="call check_numerics, deploy or run_aiperf with it",
+        )
+
+    @property
+    def engine(self) -> EngineManifest:
+        """The manifest of an engine.
+
+        Raises:
+            UsageError: the candidate is a kernel.
+        """
+        if isinstance(self.manifest, EngineManifest):
+            return self.manifest
+        raise UsageError(
+            f"candidate {self.digest[:12]} is a kernel, which serves no requests",
+            hint="call check_numerics or profile with it, or submit an engine",
+        )

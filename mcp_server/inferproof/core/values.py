@@ -29,6 +29,7 @@ class Purpose(StrEnum):
     """Why a measurement was made; only graded evidence promotes."""
 
     PRACTICE = "practice"
+    SCREEN = "screen"
     GRADED = "graded"
 
 
@@ -64,6 +65,21 @@ class Reason(StrEnum):
     BEYOND_PHYSICS = "beyond_physics"
     LARGE_CLAIM = "large_claim"
     BELOW_RESOLUTION = "below_resolution"
+    # an engine
+    NOT_SERVING = "not_serving"
+    UNSUPERVISED = "unsupervised"
+    UNFAITHFUL = "unfaithful"
+    WRONG_TOKENS = "wrong_tokens"
+    LEAKS = "leaks"
+    REQUESTS_FAILED = "requests_failed"
+    RUN_INCOMPLETE = "run_incomplete"
+    WRONG_LENGTH = "wrong_length"
+    CHUNKED_STREAM = "chunked_stream"
+    REPETITIVE = "repetitive"
+    CLIENT_SATURATED = "client_saturated"
+    AUDIT_FAILED = "audit_failed"
+    GUARD_WORSE = "guard_worse"
+    MIXED_RESULT = "mixed_result"
     # the judge itself
     NOT_MEASURED = "not_measured"
     NOT_ARMED = "not_armed"

@@ -59,7 +59,10 @@ def _sources() -> dict[str, bytes]:
             hint="run: pip install --force-reinstall inferproof",
         )
     folder = Path(next(iter(spec.submodule_search_locations)))
-    files = {f"{_PACKAGE}/{path.name}": path.read_bytes() for path in folder.glob("*.py")}
+    files = {
+        f"{_PACKAGE}/{path.relative_to(folder).as_posix()}": path.read_bytes()
+        for path in folder.rglob("*.py")
+    }
     return {"__main__.py": _ENTRY.encode(), **files}
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from inferproof.core.candidate import Candidate, EngineManifest
 from inferproof.core.values import Digest
 from inferproof.tools.results import Fact, ToolResult, fitted
 from inferproof.tools.spec import Call, Tool
@@ -41,12 +42,9 @@ async def submit_candidate(
     return fitted(
         SubmitResult(
             summary=f"candidate {candidate.digest} for contract {manifest.contract} "
-            f"({manifest.language}, {len(candidate.files)} files) is committed",
+            f"({candidate.made_of}, {len(candidate.files)} files) is committed",
             ok=True,
-            next_steps=(
-                f"call compile_kernel with candidate {candidate.digest}",
-                f"call check_numerics with candidate {candidate.digest}, purpose practice",
-            ),
+            next_steps=_next_steps(candidate),
             facts=(
                 Fact(name="files", value=len(candidate.files)),
                 *(Fact(name=f"file {path}", value=sha) for path, sha in candidate.files.items()),
@@ -54,9 +52,16 @@ async def submit_candidate(
             head=call.keeper.head(),
             candidate=candidate.digest,
             contract=manifest.contract,
-            language=manifest.language,
+            language=candidate.made_of,
         )
     )
+
+
+def _next_steps(candidate: Candidate) -> tuple[str, ...]:
+    check = f"call check_numerics with candidate {candidate.digest}, purpose practice"
+    if isinstance(candidate.manifest, EngineManifest):
+        return (check, f"call run_aiperf with candidate {candidate.digest}, purpose practice")
+    return (f"call compile_kernel with candidate {candidate.digest}", check)
 
 
 TOOL = Tool(function=submit_candidate, title="Submit a candidate", read_only=False, idempotent=True)

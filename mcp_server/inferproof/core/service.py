@@ -1,0 +1,153 @@
+"""A service contract as a value: what must hold for one engine behind its endpoint.
+
+Lengths are in tokens of the model's own tokenizer. Thresholds that say `_over_floor` are multiples
+of the error of the trusted path (the reference at its I/O precision), measured in the same run.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from inferproof.core.candidate import EngineOptions, RelativePath
+from inferproof.core.contract import FailureMode
+from inferproof.core.values import Digest, Name, Value
+
+Multiple = Annotated[float, Field(gt=0, le=1000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Tokens = Annotated[int, Field(ge=1, le=1 << 20)]
+TokenRange = tuple[Tokens, Tokens]
+
+Metric = Literal["ttft_ms", "tpot_ms", "latency_ms", "output_tokens_per_s", "requests_per_s"]
+"""TTFT to the first visible text; TPOT = (latency - TTFT) / (output tokens - 1)."""
+
+
+class Traffic(Value):
+    """One traffic shape: closed loop at a concurrency, or Poisson arrivals at a rate.
+
+    Each request's input and output lengths are drawn uniformly from `isl` and `osl`.
+    """
+
+    name: Name
+    requests: Annotated[int, Field(ge=2, le=100_000)]
+    concurrency: Annotated[int, Field(ge=1, le=4096)] | None = None
+    rate_per_s: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    isl: TokenRange
+    osl: TokenRange
+    warmup_requests: Annotated[int, Field(ge=1, le=1000)] = 2
+
+    @model_validator(mode="after")
+    def _one_arrival(self) -> "Traffic":
+        if (self.concurrency is None) == (self.rate_per_s is None):
+            raise ValueError("give one of concurrency and rate_per_s")
+        if self.isl[0] > self.isl[1] or self.osl[0] > self.osl[1]:
+            raise ValueError("a range is [least, greatest]")
+        return self
+
+
+class Fidelity(Value):
+    """How far an engine may be from the reference model, and on what that is measured.
+
+    Windows of `corpus` are drawn after the commit, at `lengths` around block boundaries. Prompt
+    tokens, generated tokens, batched and repeated prompts are scored, at least `tokens` in all.
+    """
+
+    corpus: RelativePath
+    tokens: Annotated[int, Field(ge=200, le=100_000)] = 1000
+    lengths: Annotated[tuple[Tokens, ...], Field(min_length=2, max_length=64)]
+    decode_tokens: Annotated[int, Field(ge=8, le=1024)] = 40
+    batch: Annotated[int, Field(ge=2, le=64)] = 4
+    top_logprobs: Annotated[int, Field(ge=1, le=1000)] = 20
+    mean_over_floor: Multiple = 2.0
+    median_over_floor: Multiple = 2.0
+    p99_over_floor: Multiple = 3.0
+    max_over_floor: Multiple = 10.0
+    bin_over_floor: Multiple = 5.0
+    bin_tokens: Annotated[int, Field(ge=4, le=1024)] = 16
+    tie_nats: Annotated[float, Field(gt=0, le=10)] = 0.3
+    mutants: Annotated[tuple[Name, ...], Field(min_length=1, max_length=32)]
+
+
+class Believability(Value):
+    """What a load run must show before its numbers count."""
+
+    error_share_at_most: Share = 0.0
+    osl_off_by_at_most: Share = 0.02
+    tokens_per_chunk_at_most: Multiple = 2.0
+    distinct_share_at_least: Share = 0.5
+    client_lag_share_at_most: Share = 0.25
+
+
+class Audit(Value):
+    """How many responses of each scored run are read against the reference, and how strictly.
+
+    Greedy tokens must lie within `tie_nats` of the reference's best; `off_share_at_most` of them
+    may not.
+    """
+
+    responses: Annotated[int, Field(ge=1, le=1000)] = 12
+    tie_nats: Annotated[float, Field(gt=0, le=10)] = 0.3
+    off_share_at_most: Share = 0.01
+
+
+class Aim(Value):
+    """One metric on one traffic shape; `ratio_at_least` overrides the campaign's."""
+
+    traffic: Name
+    metric: Metric
+    ratio_at_least: Annotated[float, Field(gt=0, le=1000)] | None = None
+
+
+class Guard(Value):
+    """A metric at a percentile that may be worse than the baseline's by this factor at most."""
+
+    traffic: Name
+    metric: Metric
+    percentile: Annotated[float, Field(gt=0, lt=100)] = 95.0
+    worse_at_most: Annotated[float, Field(ge=1, le=100)] = 1.1
+
+
+class EngineSpec(Value):
+    """An engine of the user's own: which adapter starts it, and with what options."""
+
+    engine: Literal["transformers", "llama_cpp", "command", "endpoint"]
+    options: EngineOptions = {}
+
+
+class ServiceContract(Value):
+    """What must hold for one engine. File form: docs/formats.md."""
+
+    kind: Literal["service"]
+    name: Name
+    doc: Annotated[str, Field(min_length=1, max_length=1000)]
+    baseline: EngineSpec
+    replicas: Annotated[int, Field(ge=1, le=256)] = 2
+    restarts: Annotated[int, Field(ge=2, le=32)] = 3
+    fidelity: Fidelity
+    believability: Believability = Believability()
+    audit: Audit = Audit()
+    practice: Annotated[tuple[Traffic, ...], Field(min_length=1, max_length=16)]
+    graded: Annotated[tuple[Traffic, ...], Field(min_length=1, max_length=16)]
+    objectives: Annotated[tuple[Aim, ...], Field(min_length=1, max_length=64)]
+    guards: Annotated[tuple[Guard, ...], Field(max_length=64)] = ()
+    failure_modes: Annotated[tuple[FailureMode, ...], Field(max_length=32)] = ()
+
+    @model_validator(mode="after")
+    def _known_traffic(self) -> "ServiceContract":
+        for tier, shapes in (("practice", self.practice), ("graded", self.graded)):
+            names = [shape.name for shape in shapes]
+            if len(set(names)) < len(names):
+                raise ValueError(f"{tier}: two traffic shapes have the same name")
+        known = {shape.name for shape in self.graded}
+        for rule in (*self.objectives, *self.guards):
+            if rule.traffic not in known:
+                raise ValueError(f"no graded traffic {rule.traffic!r}; there is: {sorted(known)}")
+        return self
+
+
+class SealedService(Value):
+    """A service contract as the seal holds it, with the digests of all its files."""
+
+    contract: ServiceContract
+    digest: Digest
+    folder: str
+    files: dict[str, Digest]

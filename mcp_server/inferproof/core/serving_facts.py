@@ -1,0 +1,142 @@
+"""What was measured of an engine: how it started, how far it is from the reference, how it served.
+
+Columns of equal length are rows of one table. `None` means not measured, which never passes.
+KL is in nats, of the engine's distribution against the float32 reference, over the engine's
+listed tokens and one bucket for all others; the floor is read by the same estimator.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from inferproof.core.evidence import Incident, NonNegative
+from inferproof.core.values import Digest, Value
+
+Arm = Literal["candidate", "baseline"]
+ScoredPath = Literal["prompt", "prefix", "decode", "batch", "reuse"]
+Column = tuple[float, ...]
+Counts = tuple[int, ...]
+
+
+class DeploymentFacts(Value):
+    """One start of one arm: `ready_s` until every replica answered; `features` as probed.
+
+    `features` are what the engine's answers showed, never what it claims:
+    `prompt_logprobs`, `logprobs`, `token_ids`, `stream`, `ignore_eos`.
+    """
+
+    arm: Arm
+    restart: int
+    engine: str
+    supervised: bool
+    replicas: int
+    healthy: int
+    ready_s: NonNegative | None
+    features: dict[str, bool]
+    incidents: tuple[Incident, ...] = ()
+    log_tail: str = ""
+
+
+class TokenScores(Value):
+    """Teacher-forced tokens of one path through the engine, one row a token.
+
+    `prompt`: logprobs of the prompt's own tokens; `prefix`: the same, one request for each prefix;
+    `decode`: generated greedily, alone; `batch`: with other prompts in flight; `reuse`: the same
+    prompt again. `tie_gap_nats` is the reference's best log-probability less that of the engine's
+    token, on rows that the engine chose. Empty columns were not available.
+    """
+
+    path: ScoredPath
+    sequence: Counts
+    position: Counts
+    kl: Column
+    floor_kl: Column
+    tie_gap_nats: Column
+    nll_engine: Column = ()
+    nll_reference: Column = ()
+
+
+class FidelityFacts(Value):
+    """How far one start of one arm is from the reference model. Prompts followed from the bits."""
+
+    arm: Arm
+    restart: int
+    lengths: Counts
+    scores: tuple[TokenScores, ...]
+    seconds: NonNegative
+
+
+class MutantScores(Value):
+    """The reference model with one known fault, scored like an engine."""
+
+    name: str
+    scores: tuple[TokenScores, ...]
+
+
+class AuditFacts(Value):
+    """Responses of the scored run itself, read by the reference: one gap for each greedy token."""
+
+    responses: int
+    tie_gap_nats: Column
+    seconds: NonNegative
+
+
+class LoadFacts(Value):
+    """One AIPerf run. Times are ms from the client's clock; lengths are our own re-tokenisation.
+
+    Columns have one row a completed request. `client_lag_p99_ms` is how late the client itself
+    started requests. `compressed_share` is the size of all responses zlib-compressed.
+    """
+
+    arm: Arm
+    restart: int
+    traffic: str
+    seed: int
+    command: tuple[str, ...]
+    client_version: str
+    exit_code: int | None
+    is_complete: bool
+    was_cancelled: bool
+    asked: int
+    completed: int
+    errors: dict[str, int]
+    seconds: NonNegative | None
+    ttft_ms: Column
+    tpot_ms: Column
+    latency_ms: Column
+    isl: Counts
+    osl_asked: Counts
+    osl: Counts
+    chunks: Counts
+    finish_reasons: dict[str, int]
+    distinct_responses: int
+    compressed_share: Annotated[float, Field(ge=0)] | None
+    client_lag_p99_ms: NonNegative | None
+    output_tokens_per_s: NonNegative | None
+    requests_per_s: NonNegative | None
+    audit: AuditFacts | None = None
+    failure: str = ""
+
+
+class ServeFacts(Value):
+    """All that was measured of an engine in one job. `bits` were drawn after the commit.
+
+    `stages` are what the job was to do; a stage that is missing from the facts was not reached.
+    """
+
+    bits: Digest
+    candidate_seen: Digest
+    contract_seen: Digest
+    model_name: str
+    model_digest: Digest
+    stages: tuple[Literal["fidelity", "load"], ...]
+    separation: Literal["separate-user", "container", "shared-account"]
+    sandbox: str
+    cpu_model: str
+    cores: int
+    versions: dict[str, str]
+    incidents: tuple[Incident, ...]
+    deployments: tuple[DeploymentFacts, ...]
+    fidelity: tuple[FidelityFacts, ...]
+    mutants: tuple[MutantScores, ...] | None
+    loads: tuple[LoadFacts, ...]

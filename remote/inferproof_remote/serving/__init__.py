@@ -1,0 +1,1 @@
+"""Engines on the bench: replicas, load and the reference they are measured against."""
