@@ -147,13 +147,15 @@ def doctor(args: argparse.Namespace) -> int:
         targets = open_campaign(args.campaign).targets
         pythons = {name: target.python for name, target in targets.items()}
     checks = examine(pythons)
-    missing = [check for check in checks if check.state == "missing"]
-    text = "\n".join(
-        f"{c.state:8} {c.name}: {c.detail}" + (f"\n         {c.fix}" if c.fix else "")
+    missing = [check.name for check in checks if check.state == "missing"]
+    lines = [
+        f"{c.state:8} {c.name}: {c.detail}" + (f"\n         -> {c.fix}" if c.fix else "")
         for c in checks
-    )
+    ]
+    verdict = f"checks fail here until these are there: {', '.join(missing)}"
+    lines.append(verdict if missing else "checks can run here")
     facts = {"ok": not missing, "checks": [check.model_dump(mode="json") for check in checks]}
-    show(text, facts, as_json=args.json)
+    show("\n".join(lines), facts, as_json=args.json)
     return InfrastructureError.exit_code if missing else 0
 
 

@@ -6,19 +6,28 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from inferproof.core.values import Value
 
+if TYPE_CHECKING:
+    from inferproof_remote.sandbox import BenchKind
+
 PROBE_TIMEOUT_S = 60.0
-_TORCH = (
-    "import importlib.metadata as m, importlib.util as u, json;"
-    "print(json.dumps({n: (m.version(n) if u.find_spec(n) else None) for n in ('torch', 'numpy')}))"
+_PROBE = """
+import importlib.metadata as m, importlib.util as u, json, pathlib, sysconfig
+found = {n: (m.version(n) if u.find_spec(n) else None) for n in ("torch", "numpy")}
+header = pathlib.Path(sysconfig.get_path("include"), "Python.h")
+print(json.dumps({**found, "Python.h": str(header) if header.is_file() else None}))
+"""
+_NO_SANDBOX = (
+    "let programs make user namespaces (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu "
+    "kernel.apparmor_restrict_unprivileged_userns=0; in Docker --security-opt seccomp=unconfined)"
 )
 
 
 class Check(Value):
-    """One thing looked for. `state` is missing only where something asked for cannot work."""
+    """One thing looked for: found, absent (work goes on without it, worse) or missing."""
 
     name: str
     state: Literal["found", "absent", "missing"]
@@ -28,39 +37,66 @@ class Check(Value):
 
 def examine(pythons: Mapping[str, str | None]) -> tuple[Check, ...]:
     """Return what was looked for; `pythons` maps a target's name to its interpreter."""
+    from inferproof_remote import build_cpp, build_cuda
+    from inferproof_remote.sandbox import describe  # tries things out; only when asked
+
     return (
-        _program("g++", "cpp candidates cannot be compiled", "apt-get install g++", needed=True),
-        _program("nvcc", "no compiler for cuda candidates", "install a CUDA toolkit", needed=False),
-        *_bench(),
+        _compiler(
+            Check(
+                name="C++ compiler",
+                state="missing",
+                detail="neither cpp candidates nor torch.compile, a baseline, can be built",
+                fix="as root: apt-get install g++",
+            ),
+            build_cpp.find_compiler(),
+        ),
+        _compiler(
+            Check(
+                name="nvcc",
+                state="absent",
+                detail="cuda candidates cannot be compiled; nothing else needs it",
+                fix="as root: apt-get install nvidia-cuda-toolkit; or for newer architectures: "
+                "pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime "
+                "nvidia-cuda-cccl",
+            ),
+            build_cuda.find_compiler(),
+        ),
+        *bench(describe()),
         *(check for name, python in pythons.items() for check in _python(name, python)),
     )
 
 
-def _program(name: str, without: str, fix: str, *, needed: bool) -> Check:
-    path = shutil.which(name)
-    if path is None:
-        state = "missing" if needed else "absent"
-        return Check(name=name, state=state, detail=without, fix=fix)
-    done = _output([path, "--version"])
-    version = next((line for line in reversed(done.splitlines()) if name in line), "")
-    return Check(name=name, state="found", detail=f"{path} {version or done[:80]}".strip())
-
-
-def _bench() -> Iterator[Check]:
-    from inferproof_remote.sandbox import describe  # tries things out; only when asked
-
-    kind = describe()
-    if kind.sandbox.startswith("bubblewrap"):
-        yield Check(name="sandbox", state="found", detail=kind.sandbox)
-    else:
-        yield Check(
+def bench(kind: "BenchKind") -> tuple[Check, Check]:
+    """Return how well a candidate is kept apart and stopped here."""
+    sandbox = Check(name="sandbox", state="found", detail=f"{kind.sandbox}, {kind.separation}")
+    if kind.separation == "shared-account":
+        is_there = shutil.which("bwrap") is not None
+        sandbox = Check(
             name="sandbox",
             state="absent",
-            detail=f"only {kind.sandbox}: results say so",
-            fix="apt-get install bubblewrap",
+            detail=f"{kind.sandbox}. Candidates share your account and could read the grader's "
+            "memory; every result says shared-account",
+            fix=_NO_SANDBOX if is_there else "as root: apt-get install bubblewrap",
         )
-    yield Check(name="separation", state="found", detail=kind.separation)
-    yield Check(name="freezer", state="found", detail=kind.freezer)
+    freezer = Check(name="freezer", state="found", detail=kind.freezer)
+    if kind.freezer == "sigstop":
+        freezer = Check(
+            name="freezer",
+            state="absent",
+            detail="no control group may be made here, so sandboxes are stopped by signals: "
+            "half a millisecond a call instead of 20 µs, too coarse for small kernels",
+            fix="run as root, or in a group of your own: "
+            "systemd-run --user --scope -p Delegate=yes AGENT_HOST",
+        )
+    return sandbox, freezer
+
+
+def _compiler(without: Check, path: Path | None) -> Check:
+    if path is None:
+        return without
+    lines = _output([str(path), "--version"]).splitlines()
+    version = next((line for line in reversed(lines) if path.name in line), "".join(lines[:1]))
+    return Check(name=without.name, state="found", detail=f"{path}: {version}")
 
 
 def _python(target: str, python: str | None) -> Iterator[Check]:
@@ -71,25 +107,31 @@ def _python(target: str, python: str | None) -> Iterator[Check]:
             name=name,
             state="missing",
             detail=f"{interpreter} does not exist",
-            fix="correct `python` in targets.yaml",
+            fix="correct `python` in targets.yaml, then seal again",
         )
         return
-    versions: dict[str, str | None]
+    fixes = {
+        "torch": f"{interpreter} -m pip install torch (the build for CPUs is enough here)",
+        "numpy": f"{interpreter} -m pip install numpy",
+        "Python.h": "as root: apt-get install python3-dev (torch.compile builds against it)",
+    }
+    found = _probed(interpreter)
+    for what, fix in fixes.items():
+        value = found.get(what)
+        without = Check(
+            name=f"{what} in {name}",
+            state="missing",
+            detail=f"{interpreter} has none; checks need it",
+            fix=fix,
+        )
+        yield without if value is None else Check(name=without.name, state="found", detail=value)
+
+
+def _probed(interpreter: str) -> Mapping[str, str | None]:
     try:
-        versions = json.loads(_output([interpreter, "-I", "-c", _TORCH]) or "{}")
+        return json.loads(_output([interpreter, "-I", "-c", _PROBE]) or "{}")
     except json.JSONDecodeError:
-        versions = {}
-    for package in ("torch", "numpy"):
-        version = versions.get(package)
-        if version is None:
-            yield Check(
-                name=f"{package} in {name}",
-                state="missing",
-                detail=f"{interpreter} has none; checks need it",
-                fix="pip install 'inferproof[local]' into that interpreter",
-            )
-        else:
-            yield Check(name=f"{package} in {name}", state="found", detail=version)
+        return {}
 
 
 def _output(argv: list[str]) -> str:

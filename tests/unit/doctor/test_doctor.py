@@ -1,0 +1,109 @@
+"""Doctor: what is missing is named, with a command that brings it; what is there is not."""
+
+from pathlib import Path
+
+import pytest
+
+from inferproof.cli import main
+from inferproof.doctor import Check, bench, examine
+from inferproof_remote import build_cpp, build_cuda
+from inferproof_remote.sandbox import BenchKind
+
+BARE = BenchKind(
+    separation="shared-account",
+    sandbox="rlimits only: bubblewrap is not installed",
+    freezer="sigstop",
+)
+GOOD = BenchKind(separation="container", sandbox="bubblewrap 0.8.0", freezer="cgroup-v2")
+
+
+def named(checks: tuple[Check, ...], name: str) -> Check:
+    return next(check for check in checks if check.name == name)
+
+
+def without_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_cpp, "find_compiler", lambda: None)
+    monkeypatch.setattr(build_cuda, "find_compiler", lambda: None)
+
+
+def test_a_compiler_that_checks_need_is_missing_and_one_that_they_do_not_is_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_compilers(monkeypatch)
+    checks = examine({})
+    assert (named(checks, "C++ compiler").state, named(checks, "nvcc").state) == (
+        "missing",
+        "absent",
+    )
+    assert "apt-get install g++" in named(checks, "C++ compiler").fix
+    assert "pip install nvidia-cuda-nvcc" in named(checks, "nvcc").fix
+
+
+def test_any_compiler_that_a_build_would_use_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clang = tmp_path / "clang++"
+    clang.write_text("#!/bin/sh\necho clang++ version 99\n")
+    clang.chmod(0o755)
+    monkeypatch.setattr(build_cpp, "find_compiler", lambda: clang)
+    check = named(examine({}), "C++ compiler")
+    assert (check.state, check.detail) == ("found", f"{clang}: clang++ version 99")
+
+
+def test_what_every_bench_can_do_needs_no_fix() -> None:
+    assert [(check.state, check.fix) for check in bench(GOOD)] == [("found", "")] * 2
+
+
+def test_a_weak_sandbox_says_what_it_gives_up_and_how_to_get_a_better_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sandbox, freezer = bench(BARE)
+    assert (sandbox.state, freezer.state) == ("absent", "absent")
+    assert "could read the grader's memory" in sandbox.detail
+    assert "apt-get install bubblewrap" in sandbox.fix
+    assert "as root" in freezer.fix
+
+
+def test_a_bubblewrap_that_cannot_work_here_is_not_installed_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bwrap = tmp_path / "bwrap"
+    bwrap.write_text("#!/bin/sh\nexit 1\n")
+    bwrap.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sandbox, _ = bench(BARE)
+    assert "user namespaces" in sandbox.fix
+    assert "apt-get" not in sandbox.fix
+
+
+def test_a_targets_python_is_asked_for_what_checks_import(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text('#!/bin/sh\necho \'{"torch": null, "numpy": "2", "Python.h": null}\'\n')
+    bare.chmod(0o755)
+    checks = examine({"bare": str(bare), "own": None, "gone": "/nowhere"})
+    states = {check.name: check.state for check in checks if " of target " in check.name}
+    assert states == {
+        "torch in python of target bare": "missing",
+        "numpy in python of target bare": "found",
+        "Python.h in python of target bare": "missing",
+        "torch in python of target own": "found",
+        "numpy in python of target own": "found",
+        "Python.h in python of target own": "found",
+        "python of target gone": "missing",
+    }
+    assert f"{bare} -m pip install torch" in named(checks, "torch in python of target bare").fix
+    assert "python3-dev" in named(checks, "Python.h in python of target bare").fix
+    assert "targets.yaml" in named(checks, "python of target gone").fix
+
+
+def test_the_command_ends_in_5_and_its_last_line_says_what_to_get(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--campaign", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith("checks can run here\n")
+    without_compilers(monkeypatch)
+    assert main(["doctor", "--campaign", str(tmp_path)]) == 5
+    assert capsys.readouterr().out.endswith(
+        "checks fail here until these are there: C++ compiler\n"
+    )
