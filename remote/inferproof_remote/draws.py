@@ -142,9 +142,9 @@ def _untimed_part(
         )
         for at in range(count)
     ]
-    most = 2 if scope.zoo else 5
+    most = 3 if scope.zoo else 5
     telling = [each for each in placed if each.call.family in _TELLING] or placed
-    for _ in range(stream.between(2, most)):
+    for _ in range(stream.between(3, most)):
         placed.append(_after(stream, stream.choice(telling), "near_duplicate", len(placed)))
     for _ in range(stream.between(2, most)):
         placed.append(_after(stream, stream.choice(placed[:count]), "repeat", len(placed)))

@@ -42,7 +42,7 @@ def run(order: Order, begun: Begun) -> Json:
     usable = not begun.strangers
     oracle = Oracle(order.kernel, order.contract) if usable else None
     mutants = mutant_facts(begun.bits, oracle, maker) if oracle and order.arm else None
-    facts = _empty_facts(order, begun) | {"mutants": mutants}
+    facts = empty_facts(order, begun) | {"mutants": mutants}
     if oracle is None or not begun.build["ok"]:
         return facts
     plan = make_plan(begun.bits, order.kernel, _scope(order))
@@ -96,6 +96,7 @@ class Grading:
         self._firsts: dict[int, Tensors] = {}
         self._records: list[CallRecord] = []
         self._incidents: list[Incident] = []
+        self._unrepeated: list[Incident] = []
         self._pairs: dict[int, list[Json]] = {}
         self._absent: dict[str, str] = {}
         self._told_at = 0.0
@@ -122,7 +123,7 @@ class Grading:
     def facts(self) -> Json:
         """Return what was seen, in the form of the evidence."""
         return {
-            "incidents": [asdict(incident) for incident in self._incidents],
+            "incidents": [asdict(incident) for incident in self._all_incidents()],
             "calls": [record.to_json() for record in self._records],
             "timed": [self._workload(number) for number in sorted(self._pairs)],
             "absent_baselines": self._absent,
@@ -183,19 +184,24 @@ class Grading:
         return _Answer(result=result, outputs=outputs, errors=errors, fine=fine)
 
     def _same_bits(self, call: PlannedCall, answer: _Answer) -> bool | None:
-        """Return whether a repeat gave the same bits; beyond tolerance it is an incident."""
+        """Return whether a repeat gave the same bits; take note if they are wrong now."""
         if call.index in self._bases:
             self._firsts[call.index] = answer.outputs
         if call.phase != "repeat" or call.base is None or not answer.outputs:
             return None
         first = self._firsts[call.base]
-        stale = any(error.stale_of is not None for error in (answer.errors or {}).values())
-        if self._fine[call.base] and not answer.fine and not stale:
+        if self._fine[call.base] and not answer.fine:
             detail = f"the inputs of call {call.base} again, but outputs that are wrong now"
-            self._incidents.append(Incident("not_repeatable", call.index, detail))
+            self._unrepeated.append(Incident("not_repeatable", call.index, detail))
         return all(
             torch.equal(_raw(first[name]), _raw(value)) for name, value in answer.outputs.items()
         )
+
+    def _all_incidents(self) -> list[Incident]:
+        """Return what happened; that a repeat failed is not said again of a proved replay."""
+        errors = [error for each in self._records for error in (each.outputs or {}).values()]
+        is_replay = any(error.stale_of is not None for error in errors)
+        return self._incidents if is_replay else self._incidents + self._unrepeated
 
     def _inputs(self, call: PlannedCall) -> Tensors:
         if call.phase != "near_duplicate" or call.base is None:
@@ -240,7 +246,7 @@ class Grading:
             job.report_progress(self._order.job_dir, call.index, total, message)
 
 
-def _empty_facts(order: Order, begun: Begun) -> Json:
+def empty_facts(order: Order, begun: Begun) -> Json:
     altered = "0" * 64
     seen = {incident.detail.partition("/")[0] for incident in begun.strangers}
     return {

@@ -109,6 +109,24 @@ class Question:
         return self.align(self.inputs, self.params, self.dims, outputs)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """Elements of one output, flat; an element's size is at least the RMS of its row.
+
+    Of its row, not of all: beside one huge row, any two small ones would look alike.
+    """
+
+    values: Tensor
+    sizes: Tensor
+
+    @classmethod
+    def of(cls, value: Tensor) -> "_Seen":
+        """Return all elements of `value`."""
+        rows = torch.nan_to_num(value.double(), 0.0, 0.0, 0.0)
+        sizes = torch.maximum(rows.abs(), rows.square().mean(-1, keepdim=True).sqrt())
+        return cls(values=value.flatten(), sizes=sizes.flatten())
+
+
 class History:
     """Remembers what earlier calls should have given, to name an output that came too late.
 
@@ -118,14 +136,15 @@ class History:
 
     def __init__(self, bits: bytes) -> None:
         self._bits = bits
-        self._kept: dict[tuple[str, torch.Size], list[tuple[int, Tensor]]] = {}
+        self._kept: dict[tuple[str, torch.Size], list[tuple[int, _Seen]]] = {}
         self._places: dict[int, Tensor] = {}
 
     def add(self, index: int, yardstick: Tensors, *, whole: bool) -> None:
         """Remember call `index` by the output of the yardstick."""
         for name, value in yardstick.items():
             kept = self._kept.setdefault((name, value.shape), [])
-            kept.append((index, value.flatten() if whole else self._sample(value)))
+            seen = _Seen.of(value)
+            kept.append((index, seen if whole else self._sample(seen)))
 
     def explain(self, outputs: Tensors, question: Question, errors: Errors, bars: Bars) -> Errors:
         """Return `errors`, with the earlier call that a wrong output belongs to."""
@@ -140,12 +159,12 @@ class History:
 
     def _match(self, name: str, got: Tensor, wanted: Tensor, bars: Bars) -> int | None:
         """Return the earlier call whose output `got` equals wherever it is wrong for its own."""
-        flat = got.flatten(), wanted.flatten()
-        sampled = self._sample(got), self._sample(wanted)
+        whole = _Seen.of(got), _Seen.of(wanted)
+        sampled = self._sample(whole[0]), self._sample(whole[1])
         for index, earlier in self._kept.get((name, got.shape), []):
-            mine, own = flat if earlier.numel() == got.numel() else sampled
+            mine, own = whole if earlier.values.numel() == got.numel() else sampled
             wrong = _apart(mine, own, bars)
-            known = earlier[wrong].double()
+            known = earlier.values[wrong].double()
             tells = (
                 known.numel()
                 and known.abs().max().item() > _TOO_SMALL_TO_KNOW
@@ -155,20 +174,19 @@ class History:
                 return index
         return None
 
-    def _sample(self, value: Tensor) -> Tensor:
-        count = value.numel()
+    def _sample(self, seen: _Seen) -> _Seen:
+        count = seen.values.numel()
         if count <= _SAMPLED:
-            return value.flatten()
+            return seen
         if count not in self._places:
             generator = torch.Generator()
             generator.manual_seed(Stream(self._bits, f"sample {count}").word() >> 1)
             self._places[count] = torch.randint(count, (_SAMPLED,), generator=generator)
-        return value.flatten()[self._places[count]]
+        places = self._places[count]
+        return _Seen(values=seen.values[places], sizes=seen.sizes[places])
 
 
-def _apart(left: Tensor, right: Tensor, bars: Bars, *, times: float = 1.0) -> Tensor:
+def _apart(left: _Seen, right: _Seen, bars: Bars, *, times: float = 1.0) -> Tensor:
     """Return where two outputs differ by more than `times` what two honest kernels would."""
-    first, second = left.double(), right.double()
-    size = second.square().mean().sqrt()
-    allowed = bars.p999 * bars.unit if left.is_floating_point() else 0.0
-    return (first - second).abs() > times * allowed * torch.maximum(second.abs(), size)
+    allowed = bars.p999 * bars.unit if left.values.is_floating_point() else 0.0
+    return (left.values.double() - right.values.double()).abs() > times * allowed * right.sizes
