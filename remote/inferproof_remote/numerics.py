@@ -7,6 +7,10 @@ error confined to one row is not averaged away. Two figures are the worst over t
 - P99.9 of |error| / scale against the same of the yardstick (at least u), where an element's scale
   is the larger of its own magnitude and its tile's RMS. One element may not be worse than
   `_SINGLE` times what P99.9 allows: a wrong tail element must not hide in the 0.1 %.
+
+Two counts tell a 16-bit output that was cut from one that was rounded, which no multiple of the
+floor can: of the elements that rounding to nearest carries away from zero, how many came out
+nearer to zero than they are.
 """
 
 from collections.abc import Mapping
@@ -32,6 +36,7 @@ UNIT_ROUNDOFF: Mapping[str, float] = {
 }
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _TILE = 256
+_HALF_BYTES = 2
 _CHUNK = 1 << 17
 _SINGLE = 8.0
 _LARGEST = 1e30
@@ -40,6 +45,7 @@ _INTEGERS_DIFFER = 1e6
 # honest kernels that keep them; float16 cannot resolve less than its own smallest subnormal.
 _LEAST = {torch.float16: 2.0**-24}
 _FLUSHED = 2.0**-126
+_SURELY_KEPT = 2.0**-100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,8 @@ class OutputError:
     bad_share: float
     worst_tile: str
     stale_of: int | None = None
+    carried: int | None = None
+    cut: int | None = None
 
     def within(self, bars: Bars) -> bool:
         """Return whether nothing is wrong with this output."""
@@ -110,6 +118,7 @@ def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputE
     truth = expected if other is None else other.to(torch.float64).flatten()
     least = max(_LEAST.get(got.dtype, 0.0), _FLUSHED)
     mismatches, bad, worst = 0, 0, _Worst()
+    carried, cut = 0, 0
     for start, stop in _spans(values.numel(), length):
         part = slice(start, stop)
         wrong, error = _errors(values[part], expected[part], yardstick[part])
@@ -117,6 +126,8 @@ def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputE
         mismatches += wrong
         chunk = _measure(_Rows(expected[part], error, honest_error, length), bars, least)
         bad += chunk.bad
+        more_carried, more_cut = _roundings(got.dtype, expected[part], error)
+        carried, cut = carried + more_carried, cut + more_cut
         worst.add(chunk, start // length)
     return OutputError(
         rms_ratio=worst.rms,
@@ -125,6 +136,8 @@ def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputE
         unwritten=unwritten,
         bad_share=min(1.0, bad / values.numel()),
         worst_tile=worst.describe(got, length),
+        carried=carried,
+        cut=cut,
     )
 
 
@@ -206,6 +219,17 @@ def _measure(rows: _Rows, bars: Bars, least: float) -> _Chunk:
     return _Chunk(_rms(error) / rms_unit, torch.maximum(p999[:, -1], single), int(bad.item()))
 
 
+def _roundings(dtype: torch.dtype, expected: Tensor, error: Tensor) -> tuple[int, int]:
+    """Return how many elements rounding carries away from zero, and how many of them were cut."""
+    if dtype.itemsize != _HALF_BYTES:
+        return 0, 0
+    rounded = expected.to(dtype).double()
+    carried = ((rounded - expected) * expected > 0) & (expected.abs() > _SURELY_KEPT)
+    carried &= rounded.isfinite()
+    cut = carried & (error * expected < 0)
+    return int(carried.sum().item()), int(cut.sum().item())
+
+
 def _rms(rows: Tensor) -> Tensor:
     return rows.square().mean(dim=1).sqrt()
 
@@ -221,6 +245,8 @@ def _judge_integers(got: Tensor, expected: Tensor, unwritten: int) -> OutputErro
         unwritten=unwritten,
         bad_share=count / got.numel(),
         worst_tile=f"element {first} of {got.numel()}",
+        carried=0,
+        cut=0,
     )
 
 

@@ -13,7 +13,15 @@ from inferproof.core.errors import FileFormatError, UsageError
 from inferproof.core.values import Value
 
 CONTRACT_FILE = "contract.yaml"
-GENERIC_MUTANTS = ("zeros", "mean", "copy_input", "stale", "half", "lower_precision")
+GENERIC_MUTANTS = (
+    "zeros",
+    "mean",
+    "copy_input",
+    "stale",
+    "half",
+    "lower_precision",
+    "cut_short",
+)
 _LIMITS = TreeLimits(files=64, size_bytes=4 << 20)
 
 

@@ -94,12 +94,15 @@ class Workloads(Value):
 class Tolerance(Value):
     """Error bars as multiples of the yardstick's error, per tile and overall.
 
-    `floor` names the dtype whose unit roundoff bounds the yardstick's error from below.
+    `floor` names the dtype whose unit roundoff bounds the yardstick's error from below. `cut_share`
+    bounds, among the elements of a 16-bit output that rounding to nearest carries away from zero,
+    the share that may be nearer to zero than they are: rounding leaves few, cutting all.
     """
 
     rms_over_yardstick: Annotated[float, Field(gt=0, le=100)] = 2.0
     p999_over_yardstick: Annotated[float, Field(gt=0, le=100)] = 4.0
     floor: DType
+    cut_share: Annotated[float, Field(gt=0, lt=1)] | None = None
 
 
 class Roofline(Value):

@@ -60,7 +60,9 @@ class OutputError(Value):
     """How far one output is from the float64 reference, in units of the yardstick's error.
 
     `rms_ratio` and `p999_ratio` are the worst over tiles and overall; `None` is not measured.
-    `stale_of` is the earlier call whose expected output this equals, if any.
+    `stale_of` is the earlier call whose expected output this equals, if any. `carried` counts the
+    elements that rounding to nearest carries away from zero, `cut` those of them that came out
+    nearer to zero than they are.
     """
 
     rms_ratio: NonNegative | None
@@ -70,6 +72,8 @@ class OutputError(Value):
     bad_share: Annotated[float, Field(ge=0, le=1)]
     worst_tile: str
     stale_of: int | None = None
+    carried: Annotated[int, Field(ge=0)] | None = None
+    cut: Annotated[int, Field(ge=0)] | None = None
 
 
 class CallFacts(Value):

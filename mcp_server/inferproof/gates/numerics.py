@@ -9,6 +9,9 @@ The rule of one output, in this order:
 5. both ratios no larger than the step to the next lower dtype explains: `precision_lost`;
    anything larger: `wrong_values`.
 
+Outputs that are all accepted are then held together against `cut_share`, timed calls and others
+apart: more is `precision_lost`. Cutting instead of rounding doubles an error that the floor hides.
+
 The ratios are in units of the yardstick's error, which is at least the roundoff of the floor
 dtype. Working in the next lower dtype (f32 for f64, bf16 for f32, an 8-bit float for both 16-bit
 ones) multiplies a roundoff error by 2 to the power of the significand bits that it lacks; sums
@@ -16,7 +19,7 @@ add two more. Values that have nothing to do with the right ones are off by the 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from inferproof.core.contract import DType, KernelContract, Tolerance
 from inferproof.core.evidence import CallFacts, GradeFacts, OutputError
@@ -25,6 +28,8 @@ from inferproof.gates.base import Case, Clerk, measured, shape_text
 
 CLERK = Clerk("numerics", __name__)
 ACCUMULATION_BITS = 2
+LEAST_CARRIED = 200
+ROUND = "Round the last step to the nearest value of the output's dtype, ties to even."
 LOST_BITS = {DType.F64: 53 - 24, DType.F32: 24 - 8, DType.F16: 11 - 4, DType.BF16: 8 - 4}
 WORST_FIRST = (
     Reason.OUTPUT_UNWRITTEN,
@@ -63,6 +68,9 @@ class Numerics:
         code = _name_failure(reasons)
         if code:
             return _refusal(case, code, checked[reasons.index(code)])
+        cut = cut_outputs(checked, case.contract.tolerance)
+        if cut:
+            return CLERK.fails(Reason.PRECISION_LOST, _told_cut(cut), ROUND)
         if Reason.NOT_MEASURED in reasons:
             return CLERK.unmeasured(_where(checked[reasons.index(Reason.NOT_MEASURED)]))
         missing = _missing(case, grade, checked)
@@ -80,6 +88,18 @@ def judge_call(call: CallFacts, contract: KernelContract) -> Reason:
     return min(found, key=WORST_FIRST.index)
 
 
+def cut_outputs(calls: Sequence[CallFacts], tolerance: Tolerance) -> Mapping[str, float]:
+    """Return the outputs that were cut, not rounded, and the share of elements that show it."""
+    carried, cut = Counter[tuple[str, bool]](), Counter[tuple[str, bool]]()
+    for call in calls:
+        for name, error in call.outputs.items():
+            carried[name, call.phase == "timed"] += error.carried or 0
+            cut[name, call.phase == "timed"] += error.cut or 0
+    shares = {key: cut[key] / carried[key] for key in carried if carried[key] >= LEAST_CARRIED}
+    bar = 1.0 if tolerance.cut_share is None else tolerance.cut_share
+    return {name: share for (name, _), share in shares.items() if share > bar}
+
+
 def judge_output(error: OutputError, tolerance: Tolerance) -> Reason:
     """Return what can be said of one output."""
     if error.unwritten > 0:
@@ -87,7 +107,8 @@ def judge_output(error: OutputError, tolerance: Tolerance) -> Reason:
     if error.nan_mismatches > 0:
         return Reason.NAN_MISMATCH
     rms, p999 = error.rms_ratio, error.p999_ratio
-    if not (measured(rms) and measured(p999)):
+    counted = tolerance.cut_share is None or (error.carried is not None and error.cut is not None)
+    if not (measured(rms) and measured(p999) and counted):
         return Reason.NOT_MEASURED
     if rms <= tolerance.rms_over_yardstick and p999 <= tolerance.p999_over_yardstick:
         return Reason.ACCEPTED
@@ -132,6 +153,11 @@ def _missing(case: Case, grade: GradeFacts, checked: Sequence[CallFacts]) -> str
 def _refusal(case: Case, code: Reason, call: CallFacts) -> Verdict:
     figures = f"; {_figures(call)}" if case.shows_numbers else ""
     return CLERK.fails(code, f"{code.value} in {_where(call)}{figures}", NEXT_STEPS[code])
+
+
+def _told_cut(cut: Mapping[str, float]) -> str:
+    names = ", ".join(cut)
+    return f"{Reason.PRECISION_LOST.value}: {names} is cut to its dtype, not rounded to nearest"
 
 
 def _where(call: CallFacts) -> str:
