@@ -14,14 +14,14 @@ from inferproof.backends import BACKENDS, command, compile, grade, torch_profile
 from inferproof.backends.base import Against, Backend, Work
 from inferproof.campaign.candidates import CandidateStore
 from inferproof.campaign.contracts import resolve_dims
-from inferproof.campaign.files import KERNELS_FOLDER, CampaignFiles
+from inferproof.campaign.files import CampaignFiles
 from inferproof.core.campaign import Target
 from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import digest_json
-from inferproof.core.contract import SealedContract
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
 from inferproof.core.evidence import BuildFacts, Evidence, GradeFacts, ProfileFacts, RunFacts
 from inferproof.core.reports import ToolName
+from inferproof.core.sealed import SealedContract
 from inferproof.core.values import Digest, Entry, JobStatus, Purpose
 from inferproof.hosts.base import Host, JobRequest, JobState
 from inferproof.hosts.local import Local
@@ -251,14 +251,19 @@ class Bench:
         if order.contract is None:
             raise UsageError(f"{order.tool} needs a candidate", hint="call submit_candidate first")
         sealed = order.contract
-        dims = resolve_dims(sealed.contract, order.files.campaign.model.config)
-        folder = f"{KERNELS_FOLDER}/{sealed.contract.name}"
-        contents = {
-            name: self._objects.get(order.seal_files[f"{folder}/{name}"]) for name in sealed.files
-        }
+        dims = resolve_dims(sealed.kernel, order.files.campaign.model.config)
         return Against(
-            sealed=sealed, contents=contents, dims_fixed=dims.fixed, dims_max=dims.maxima
+            sealed=sealed,
+            contents=self._contract_files(order, sealed),
+            dims_fixed=dims.fixed,
+            dims_max=dims.maxima,
         )
+
+    def _contract_files(self, order: Order, sealed: SealedContract) -> Mapping[str, bytes]:
+        sealed_files = order.seal_files
+        return {
+            name: self._objects.get(sealed_files[f"{sealed.place}/{name}"]) for name in sealed.files
+        }
 
     def _contents(self, candidate: Candidate | None) -> Mapping[str, bytes]:
         return {} if candidate is None else self._candidates.contents(candidate.digest)

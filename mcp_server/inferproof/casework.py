@@ -10,13 +10,14 @@ from typing import TypeAlias
 
 from inferproof.campaign.files import CampaignFiles, open_campaign
 from inferproof.core.canonical import Json
-from inferproof.core.contract import SealedContract
 from inferproof.core.errors import LedgerError, SealBroken
-from inferproof.core.evidence import Evidence, GradeFacts
+from inferproof.core.evidence import Evidence
+from inferproof.core.sealed import SealedContract
+from inferproof.core.service import ServiceContract
 from inferproof.core.values import Digest, Entry, JobStatus, Verdict
 from inferproof.gates import judge_all, overall
 from inferproof.gates.armed import survivors
-from inferproof.gates.base import Case
+from inferproof.gates.base import Case, ServiceCase
 from inferproof.ledger.bodies import Arming, Attempt, OutcomeOfJob, Seal, dump, parse_body
 from inferproof.ledger.objects import ObjectStore
 from inferproof.ledger.store import Ledger
@@ -82,13 +83,24 @@ def name_of(files: CampaignFiles, contract: Digest) -> str:
 
 
 def judged(
-    files: CampaignFiles, contract_name: str, evidence: Evidence, arming: GradeFacts | None
+    files: CampaignFiles, contract_name: str, evidence: Evidence, arming: Evidence | None
 ) -> Verdicts:
     """Return the verdicts on finished evidence under a sealed campaign; none if it failed."""
     if evidence.status is not JobStatus.DONE or evidence.candidate is None:
         return ()
     sealed = contract_named(files, contract_name)
     asked = {part.contract: part.speedup_at_least for part in files.campaign.components}
+    if isinstance(sealed.contract, ServiceContract):
+        return judge_all(
+            ServiceCase(
+                contract=sealed.contract,
+                contract_digest=sealed.digest,
+                candidate=evidence.candidate,
+                speedup_at_least=asked[contract_name],
+                evidence=evidence,
+                arming=arming.serve if arming else None,
+            )
+        )
     return judge_all(
         Case(
             contract=sealed.contract,
@@ -96,7 +108,7 @@ def judged(
             candidate=evidence.candidate,
             speedup_at_least=asked[contract_name],
             evidence=evidence,
-            arming=arming,
+            arming=arming.grade if arming else None,
         )
     )
 
@@ -121,10 +133,9 @@ def arming_body(
     sealed: SealedContract, evidence: Evidence, stored: Digest, key: "ArmingKey"
 ) -> dict[str, Json] | None:
     """Return the record of what the gate made of the contract's mutants, if they ran."""
-    grade = evidence.grade
-    if grade is None or grade.mutants is None:
+    left = _survivors(sealed, evidence)
+    if left is None:
         return None
-    left = survivors(sealed.contract, grade.mutants)
     return dump(
         Arming(
             contract=key[0],
@@ -136,6 +147,22 @@ def arming_body(
             survivors=left,
         )
     )
+
+
+def _survivors(sealed: SealedContract, evidence: Evidence) -> tuple[str, ...] | None:
+    """Return the mutants that were not refused; None when none ran."""
+    contract, grade = sealed.contract, evidence.grade
+    if isinstance(contract, ServiceContract) or grade is None or grade.mutants is None:
+        return None
+    return survivors(contract, grade.mutants)
+
+
+def ran_mutants(evidence: Evidence) -> bool:
+    """Whether the contract's mutants were measured in this very job, or need not have been."""
+    for facts in (evidence.grade, evidence.serve):
+        if facts is not None:
+            return facts.mutants is not None
+    return True
 
 
 ArmingKey: TypeAlias = tuple[Digest, Digest, str, Digest]

@@ -23,8 +23,9 @@ from inferproof.campaign.files import (
 )
 from inferproof.core.candidate import Candidate
 from inferproof.core.errors import InfrastructureError, NotFound, SealBroken, UsageError
-from inferproof.core.evidence import Evidence, GradeFacts
+from inferproof.core.evidence import Evidence
 from inferproof.core.reports import JobReport, PromotionReport, Started, ToolName
+from inferproof.core.sealed import SealedContract
 from inferproof.core.values import Digest, Entry, JobStatus, Purpose, utc_now
 from inferproof.docket import Docket
 from inferproof.gates import current_digests
@@ -40,6 +41,7 @@ from inferproof.promotion import promote
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
 LAUNCH_GRACE_S = 30.0
+ARMED_GATES = {"kernel": "numerics", "service": "serving"}
 
 
 class Keeper:
@@ -299,8 +301,8 @@ class Keeper:
             body = casework.outcome_body(attempt, evidence, stored, ())
             self.ledger.append_outcome_once(attempt.job_id, body)
             return
-        key = self._arming_key(contract.digest, attempt.target, files)
-        if evidence.grade is not None and evidence.grade.mutants is None:
+        key = self._arming_key(contract, attempt.target, files)
+        if not casework.ran_mutants(evidence):
             evidence = evidence.model_copy(update={"arming": casework.armed_by(self.ledger, key)})
         stored = self.docket.store(evidence)
         evidence = self.docket.stored(stored)  # what is judged is what anyone can read again
@@ -315,19 +317,18 @@ class Keeper:
         """Whether the contract's mutants have yet to be refused on this target, by these tools."""
         if order.contract is None:
             return False
-        key = self._arming_key(order.contract.digest, order.target_name, order.files)
+        key = self._arming_key(order.contract, order.target_name, order.files)
         return casework.armed_by(self.ledger, key) is None
 
     def _arming_key(
-        self, contract: Digest, target: str, files: CampaignFiles
+        self, contract: SealedContract, target: str, files: CampaignFiles
     ) -> casework.ArmingKey:
         tools = self._bench.tools_digest(files.targets[target])
-        return (contract, current_digests()["numerics"], target, tools)
+        gate = ARMED_GATES[contract.contract.kind]
+        return (contract.digest, current_digests()[gate], target, tools)
 
-    def _arming(self, evidence: Evidence) -> GradeFacts | None:
-        if evidence.arming is None:
-            return None
-        return self.docket.stored(evidence.arming).grade
+    def _arming(self, evidence: Evidence) -> Evidence | None:
+        return self.docket.stored(evidence.arming) if evidence.arming is not None else None
 
     def _told(self, attempt: Attempt, state: JobState) -> JobReport:
         ended = self.docket.outcome(attempt.job_id)

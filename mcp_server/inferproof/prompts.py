@@ -101,7 +101,15 @@ def add_prompts(server: MCPServer[Any], open_keeper: Callable[[], Keeper]) -> No
     async def implement_component() -> str:
         return await _prompt(_skill(open_keeper, "implement-component"))
 
-    _ = goal, start_campaign, implement_component
+    @server.prompt(
+        name="implement-engine",
+        title="Implement an engine",
+        description="How to hand in an engine for a service contract and get it accepted.",
+    )
+    async def implement_engine() -> str:
+        return await _prompt(_skill(open_keeper, "implement-engine"))
+
+    _ = goal, start_campaign, implement_component, implement_engine
 
 
 async def _goal(open_keeper: Callable[[], Keeper]) -> str:

@@ -19,8 +19,10 @@ from inferproof.campaign.contracts import load_contract
 from inferproof.campaign.files import CampaignFiles
 from inferproof.core.campaign import Campaign, Component
 from inferproof.core.canonical import Json, digest_json
-from inferproof.core.contract import Dim, DType, KernelContract, SealedContract
+from inferproof.core.contract import Dim, DType, KernelContract
 from inferproof.core.errors import FileFormatError, NotFound, SealBroken
+from inferproof.core.sealed import SealedContract
+from inferproof.core.service import ServiceContract
 
 MAX_BODY_LINES = 500
 MAX_DESCRIPTION = 1024
@@ -59,6 +61,13 @@ SKILLS: Final = (
         "after check_numerics or compile_kernel said fail, with codes such as precision_lost, "
         "stale_output, not_faster or compile_failed.",
     ),
+    Skill(
+        name="implement-engine",
+        description="Use when writing, speeding up or repairing an inference engine for an "
+        "inferproof service contract: candidate.yaml with engine and start, the endpoint it must "
+        "offer, or after check_numerics, deploy or run_aiperf said fail, with codes such as "
+        "unfaithful, wrong_tokens, audit_failed, mixed_result or not_serving.",
+    ),
 )
 
 
@@ -78,9 +87,19 @@ def subject(sealed: CampaignFiles, *, demo: bool) -> Subject:
 
 def library_subject() -> Subject:
     """Return the contracts that are shipped, without a campaign."""
-    kernels = Path(str(files("inferproof.contracts"))) / "kernels"
-    folders = sorted(path.parent for path in kernels.glob("*/contract.yaml"))
+    library = Path(str(files("inferproof.contracts")))
+    folders = sorted(path.parent for path in library.glob("*/*/contract.yaml"))
     return Subject(contracts=tuple(load_contract(folder) for folder in folders))
+
+
+def kernels_of(subject: Subject) -> tuple[SealedContract, ...]:
+    """Return the contracts about kernels."""
+    return tuple(c for c in subject.contracts if isinstance(c.contract, KernelContract))
+
+
+def services_of(subject: Subject) -> tuple[SealedContract, ...]:
+    """Return the contracts about services."""
+    return tuple(c for c in subject.contracts if isinstance(c.contract, ServiceContract))
 
 
 def rendered_files(subject: Subject) -> dict[str, str]:
@@ -171,7 +190,7 @@ def _scalars(contract: KernelContract) -> list[str]:
 def _references(name: str, subject: Subject) -> Iterator[tuple[str, str]]:
     template = _skills() / name / "references" / "contract.md.j2"
     if template.is_file():
-        for sealed in subject.contracts:
+        for sealed in kernels_of(subject):
             context = {"contract": _contract_view(sealed, subject)}
             yield f"{sealed.contract.name}.md", _rendered(template, context)
 
@@ -201,12 +220,13 @@ def _context(subject: Subject) -> dict[str, object]:
     return {
         "campaign": None if campaign is None else _one_line(campaign.model_dump(mode="json")),
         "demo": subject.demo,
-        "contracts": [_contract_view(sealed, subject) for sealed in subject.contracts],
+        "contracts": [_contract_view(sealed, subject) for sealed in kernels_of(subject)],
+        "services": [_service_view(sealed, subject) for sealed in services_of(subject)],
     }
 
 
 def _contract_view(sealed: SealedContract, subject: Subject) -> dict[str, object]:
-    contract = sealed.contract
+    contract = sealed.kernel
     component = _component(contract.name, subject)
     config = subject.campaign.model.config if subject.campaign is not None else {}
     fields: dict[str, Json] = contract.model_dump(mode="json", by_alias=True)
@@ -217,6 +237,16 @@ def _contract_view(sealed: SealedContract, subject: Subject) -> dict[str, object
         "c_prepare": c_prepare_signature(contract),
         "python_signature": python_signature(contract),
         "extents": {name: _extent(dim, config) for name, dim in contract.dims.items()},
+        "speedup_at_least": component.speedup_at_least if component else None,
+    }
+
+
+def _service_view(sealed: SealedContract, subject: Subject) -> dict[str, object]:
+    component = _component(sealed.contract.name, subject)
+    fields: dict[str, Json] = sealed.contract.model_dump(mode="json")
+    return {
+        **{key: _one_line(item) for key, item in fields.items()},
+        "digest": sealed.digest,
         "speedup_at_least": component.speedup_at_least if component else None,
     }
 

@@ -16,8 +16,9 @@ from inferproof.backends.grade import GradeOrder
 from inferproof.campaign.candidates import CandidateStore
 from inferproof.campaign.contracts import load_contract, resolve_dims
 from inferproof.core.campaign import Limits
-from inferproof.core.contract import KernelContract, SealedContract
+from inferproof.core.contract import KernelContract
 from inferproof.core.evidence import Evidence
+from inferproof.core.sealed import SealedContract
 from inferproof.core.values import JobStatus, Purpose, Reason, Value, Verdict, utc_now
 from inferproof.gates import judge_all, overall
 from inferproof.gates.base import Case
@@ -88,7 +89,7 @@ class Bench:
             purpose=Purpose.GRADED, threads=2, arm=False, timing=timing, shapes_scale="zoo"
         )
         return Case(
-            contract=against.sealed.contract,
+            contract=against.sealed.kernel,
             contract_digest=against.sealed.digest,
             candidate=work.candidate.digest,
             speedup_at_least=1.0,
@@ -136,11 +137,11 @@ class Bench:
 def rule(name: str, *, timing: bool, one_shape: bool) -> Against:
     """Return the shipped contract `name` at the zoo's scale."""
     shipped = load_contract(CONTRACTS / name)
-    dims = resolve_dims(shipped.contract, MODEL)
+    dims = resolve_dims(shipped.kernel, MODEL)
     largest = {dim: size if timing else min(size, LARGEST) for dim, size in dims.maxima.items()}
     usual = {dim: min(size, ONE_SHAPE) for dim, size in dims.maxima.items()} if one_shape else {}
     sealed = SealedContract(
-        contract=scaled(shipped.contract),
+        contract=scaled(shipped.kernel),
         digest=shipped.digest,
         folder=shipped.folder,
         files=shipped.files,

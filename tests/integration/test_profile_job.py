@@ -11,8 +11,9 @@ from inferproof.backends.base import Against, Work
 from inferproof.core.campaign import Limits
 from inferproof.core.candidate import Candidate, Manifest
 from inferproof.core.canonical import digest_bytes
-from inferproof.core.contract import KernelContract, SealedContract
+from inferproof.core.contract import KernelContract
 from inferproof.core.evidence import ProfileFacts
+from inferproof.core.sealed import SealedContract
 from inferproof.core.values import JobStatus
 from inferproof.hosts.base import follow
 from inferproof.hosts.local import Local

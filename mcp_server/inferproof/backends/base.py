@@ -9,9 +9,9 @@ from pydantic import BaseModel, ValidationError
 from inferproof.core.campaign import Limits
 from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import Json
-from inferproof.core.contract import SealedContract
 from inferproof.core.errors import InfrastructureError
 from inferproof.core.evidence import BuildFacts, GradeFacts, ProfileFacts, RunFacts
+from inferproof.core.sealed import SealedContract
 
 Kind: TypeAlias = Literal["compile", "grade", "profile", "run"]
 Slot: TypeAlias = Literal["build", "grade", "profile", "run"]

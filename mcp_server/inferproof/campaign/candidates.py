@@ -9,7 +9,7 @@ from pathlib import Path
 
 from inferproof.campaign.parse import Problem, parse_bytes
 from inferproof.campaign.tree import TreeLimits, read_tree
-from inferproof.core.candidate import Candidate, Manifest
+from inferproof.core.candidate import Candidate, EngineManifest, Manifest
 from inferproof.core.canonical import digest_bytes, digest_json
 from inferproof.core.errors import (
     FileFormatError,
@@ -137,15 +137,23 @@ def _candidate(contents: Mapping[str, bytes], folder: Path) -> Candidate:
     if MANIFEST_FILE not in contents:
         hint = "docs/formats.md documents this file"
         raise FileFormatError("there is no such file", path=str(path), hint=hint)
-    parsed = parse_bytes(Manifest, contents[MANIFEST_FILE], path=str(path))
-    manifest = parsed.value
-    if manifest.source not in contents:
-        known = ", ".join(name for name in list(contents)[:10] if name != MANIFEST_FILE)
-        what = f"source: there is no file {manifest.source!r}; files are: {known or 'none'}"
-        raise parsed.error([Problem(field=("source",), what=what)])
+    manifest = _manifest(contents, str(path))
     files = {name: digest_bytes(data) for name, data in contents.items()}
     digest = digest_json({"manifest": manifest.model_dump(mode="json"), "files": files})
     return Candidate(digest=digest, manifest=manifest, files=files)
+
+
+def _manifest(contents: Mapping[str, bytes], path: str) -> Manifest | EngineManifest:
+    data = contents[MANIFEST_FILE]
+    if re.search(rb"(?m)^engine\s*:", data):
+        return parse_bytes(EngineManifest, data, path=path).value
+    parsed = parse_bytes(Manifest, data, path=path)
+    source = parsed.value.source
+    if source not in contents:
+        known = ", ".join(name for name in list(contents)[:10] if name != MANIFEST_FILE)
+        what = f"source: there is no file {source!r}; files are: {known or 'none'}"
+        raise parsed.error([Problem(field=("source",), what=what)])
+    return parsed.value
 
 
 def _write_read_only(path: Path, data: bytes) -> None:

@@ -8,8 +8,10 @@ from inferproof.campaign.contract_rules import contract_problems, ranged_dims, s
 from inferproof.campaign.parse import Parsed, Problem, parse_bytes
 from inferproof.campaign.tree import TreeLimits, read_tree
 from inferproof.core.canonical import digest_bytes, digest_json
-from inferproof.core.contract import Dim, KernelContract, SealedContract
+from inferproof.core.contract import Dim, KernelContract
 from inferproof.core.errors import FileFormatError, UsageError
+from inferproof.core.sealed import SealedContract
+from inferproof.core.service import ServiceContract
 from inferproof.core.values import Value
 
 CONTRACT_FILE = "contract.yaml"
@@ -22,6 +24,8 @@ GENERIC_MUTANTS = (
     "lower_precision",
     "cut_short",
 )
+SERVICES = "services"
+_LEAST_CORPUS_BYTES = 4096
 _LIMITS = TreeLimits(files=64, size_bytes=4 << 20)
 
 
@@ -42,17 +46,37 @@ def load_contract(folder: Path) -> SealedContract:
     path = folder / CONTRACT_FILE
     if CONTRACT_FILE not in contents:
         raise FileFormatError("there is no such file", path=str(path))
-    parsed = parse_bytes(KernelContract, contents[CONTRACT_FILE], path=str(path))
-    contract = parsed.value
-    if contract.name != folder.resolve().name:
-        what = f"name: {contract.name!r} is not the folder's name {folder.resolve().name!r}"
-        raise parsed.error([Problem(field=("name",), what=what)])
-    parsed.require(contract_problems(contract))
-    _require_functions(parsed, folder, contents)
+    read = _service if folder.resolve().parent.name == SERVICES else _kernel
+    contract = read(folder, path, contents)
     files = {name: digest_bytes(data) for name, data in contents.items()}
     return SealedContract(
         contract=contract, digest=digest_json(files), folder=str(folder), files=files
     )
+
+
+def _kernel(folder: Path, path: Path, contents: Mapping[str, bytes]) -> KernelContract:
+    parsed = parse_bytes(KernelContract, contents[CONTRACT_FILE], path=str(path))
+    parsed.require(_misnamed(parsed.value.name, folder))
+    parsed.require(contract_problems(parsed.value))
+    _require_functions(parsed, folder, contents)
+    return parsed.value
+
+
+def _service(folder: Path, path: Path, contents: Mapping[str, bytes]) -> ServiceContract:
+    parsed = parse_bytes(ServiceContract, contents[CONTRACT_FILE], path=str(path))
+    parsed.require(_misnamed(parsed.value.name, folder))
+    corpus = parsed.value.fidelity.corpus
+    if len(contents.get(corpus, b"")) < _LEAST_CORPUS_BYTES:
+        what = f"fidelity.corpus: {corpus!r} is not a text of at least {_LEAST_CORPUS_BYTES} bytes"
+        raise parsed.error([Problem(field=("fidelity", "corpus"), what=what)])
+    return parsed.value
+
+
+def _misnamed(name: str, folder: Path) -> list[Problem]:
+    if name == folder.resolve().name:
+        return []
+    what = f"name: {name!r} is not the folder's name {folder.resolve().name!r}"
+    return [Problem(field=("name",), what=what)]
 
 
 def resolve_dims(contract: KernelContract, config: Mapping[str, int]) -> ResolvedDims:

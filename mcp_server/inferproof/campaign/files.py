@@ -8,14 +8,15 @@ from inferproof.campaign.parse import Parsed, Problem, parse, parse_file
 from inferproof.campaign.tree import TreeLimits, read_file, read_tree
 from inferproof.core.campaign import Campaign, Inventory, Target
 from inferproof.core.canonical import digest_bytes
-from inferproof.core.contract import SealedContract
+from inferproof.core.contract import KernelContract
 from inferproof.core.errors import FileFormatError, UsageError
+from inferproof.core.sealed import SealedContract
 from inferproof.core.values import Value
 
 CAMPAIGN_FILE = "campaign.yaml"
 TARGETS_FILE = "targets.yaml"
 CONTRACTS_FOLDER = "contracts"
-KERNELS_FOLDER = f"{CONTRACTS_FOLDER}/kernels"
+KINDS = ("kernels", "services")
 STATE_FOLDER = ".inferproof"
 _FILE_LIMIT_BYTES = 256 << 10
 _CONTRACTS_LIMITS = TreeLimits(files=2000, size_bytes=64 << 20)
@@ -68,11 +69,12 @@ def sealable_files(folder: Path) -> dict[str, str]:
 
 
 def _require_parts(root: Path) -> None:
-    for name in (CAMPAIGN_FILE, TARGETS_FILE, CONTRACTS_FOLDER, KERNELS_FOLDER):
+    kinds = [f"{CONTRACTS_FOLDER}/{kind}" for kind in KINDS]
+    for name in (CAMPAIGN_FILE, TARGETS_FILE, CONTRACTS_FOLDER, *kinds):
         path = root / name
         if path.is_symlink():
             raise FileFormatError("symbolic links are refused", path=str(path))
-        if not path.exists():
+        if not path.exists() and name not in kinds:
             hint = f"run: inferproof init --campaign {root}"
             raise FileFormatError("there is no such file or folder", path=str(path), hint=hint)
 
@@ -90,14 +92,22 @@ def _contracts(parsed: Parsed[Campaign], root: Path) -> dict[str, SealedContract
         name, field = component.contract, ("components", index, "contract")
         if name in contracts:
             raise parsed.error([Problem(field=field, what=f"contract {name!r} appears twice")])
-        folder = root / KERNELS_FOLDER / name
-        if not folder.is_dir() or folder.is_symlink():
-            what = f"there is no contract folder {KERNELS_FOLDER}/{name}"
-            raise parsed.error([Problem(field=field, what=what)])
-        contracts[name] = load_contract(folder)
+        places = [f"{CONTRACTS_FOLDER}/{kind}/{name}" for kind in KINDS]
+        found = [root / place for place in places if (root / place).is_dir()]
+        if len(found) != 1 or found[0].is_symlink():
+            what = f"there is no contract folder {' or '.join(places)}"
+            raise parsed.error(
+                [Problem(field=field, what=what if not found else "has two folders")]
+            )
+        contracts[name] = load_contract(found[0])
         try:
-            resolve_dims(contracts[name].contract, parsed.value.model.config)
+            _require_fit(contracts[name], parsed.value)
         except UsageError as error:
             problem = Problem(field=("model", "config"), what=error.what)
             raise parsed.error([problem]) from error
     return contracts
+
+
+def _require_fit(sealed: SealedContract, campaign: Campaign) -> None:
+    if isinstance(sealed.contract, KernelContract):
+        resolve_dims(sealed.contract, campaign.model.config)

@@ -7,7 +7,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from inferproof.campaign.files import CAMPAIGN_FILE, KERNELS_FOLDER, TARGETS_FILE
+from inferproof.campaign.files import CAMPAIGN_FILE, CONTRACTS_FOLDER, KINDS, TARGETS_FILE
 from inferproof.campaign.parse import parse_bytes
 from inferproof.campaign.tree import IGNORED
 from inferproof.core.campaign import Campaign
@@ -44,10 +44,12 @@ def _contents(folder: Path, template: Template) -> dict[str, bytes]:
     campaign = _rendered(f"{template}.yaml.j2", {"name": _name(folder)})
     parsed = parse_bytes(Campaign, campaign, path=CAMPAIGN_FILE)
     contents = {TARGETS_FILE: _rendered("targets.yaml.j2", {"threads": _THREADS[template]})}
-    library = resources.files("inferproof.contracts").joinpath("kernels")
+    library = resources.files("inferproof.contracts")
     for component in parsed.value.components:
-        for name, data in _files(library.joinpath(component.contract)):
-            contents[f"{KERNELS_FOLDER}/{component.contract}/{name}"] = data
+        places = [f"{kind}/{component.contract}" for kind in KINDS]
+        place = next((p for p in places if library.joinpath(p).is_dir()), places[0])
+        for name, data in _files(library.joinpath(place)):
+            contents[f"{CONTRACTS_FOLDER}/{place}/{name}"] = data
     # Last, so that a folder with a campaign.yaml is complete.
     return contents | {CAMPAIGN_FILE: campaign}
 

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, RootModel
 
 from inferproof.core.values import Name, Value
 
+AbsolutePath = Annotated[str, Field(pattern=r"^/[^\x00]{1,500}$")]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
 
@@ -63,13 +64,20 @@ class Campaign(Value):
 
 
 class Target(Value):
-    """One machine of targets.yaml. `python` runs the bench there; null is the server's own."""
+    """One machine of targets.yaml. `python` runs the bench there; null is the server's own.
+
+    `models` says where a model of a campaign lies on that machine: a folder with config.json,
+    weights and tokenizer. `aiperf` and `haproxy` are programs; null finds them by name.
+    """
 
     host: Literal["local"]
     sandbox: Literal["auto"] = "auto"
     deployer: Literal["process"] = "process"
-    python: Annotated[str, Field(pattern=r"^/[^\x00]{1,500}$")] | None = None
+    python: AbsolutePath | None = None
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    models: dict[Annotated[str, Field(min_length=1, max_length=200)], AbsolutePath] = {}
+    aiperf: AbsolutePath | None = None
+    haproxy: AbsolutePath | None = None
 
 
 class Inventory(RootModel[Annotated[dict[Name, Target], Field(min_length=1, max_length=64)]]):

@@ -14,24 +14,58 @@ RelativePath = Annotated[
 Flag = Annotated[str, Field(pattern=r"^-[A-Za-z0-9_=+.,:-]{1,100}$")]
 
 
+Symbol = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")]
+Size = Annotated[str, Field(min_length=1, max_length=200)] | Annotated[int, Field(ge=0)]
+Sizes = Annotated[tuple[Size, ...], Field(min_length=1, max_length=3)]
+
+
+class Launch(Value):
+    """One kernel of a device-only candidate and how our launcher launches it.
+
+    Sizes are expressions over the contract's dims, its integer params and `sms`. `args` names
+    tensors, params, `workspace` or expressions; without it, they are those of the C ABI.
+    """
+
+    kernel: Symbol
+    grid: Sizes
+    block: Sizes
+    cluster: Sizes | None = None
+    cooperative: bool = False
+    shared_bytes: Size = 0
+    workspace_bytes: Size = 0
+    args: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=64)] = ()
+
+
 class Manifest(Value):
     """candidate.yaml. File form and C ABI: docs/formats.md.
 
     `entry` is the C function or the Python function in `source`; `prepare` optionally names one
-    that is called, untimed, with the contract's `prepare` inputs.
+    that is called, untimed, with the contract's `prepare` inputs. Of cuda, device code alone is
+    judged: `launches` says what one call launches, in order, and `entry` is one of its kernels.
     """
 
     contract: Name
     language: Literal["cpp", "cuda", "python"]
     source: RelativePath
-    entry: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")]
-    prepare: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")] | None = None
+    entry: Symbol
+    prepare: Symbol | None = None
     flags: Annotated[tuple[Flag, ...], Field(max_length=32)] = ()
     archs: Annotated[
         tuple[Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}[af]?$")], ...], Field(max_length=16)
     ] = ()
+    launches: Annotated[tuple[Launch, ...], Field(max_length=32)] = ()
     parent: Digest | None = None
     note: Annotated[str, Field(max_length=2000)] = ""
+
+    @model_validator(mode="after")
+    def _launches_fit(self) -> "Manifest":
+        if not self.launches:
+            return self
+        if self.language != "cuda" or self.prepare is not None:
+            raise ValueError("`launches` is for language cuda, and without `prepare`")
+        if self.entry not in {launch.kernel for launch in self.launches}:
+            raise ValueError("`entry` must be the kernel of one of the launches")
+        return self
 
 
 EngineOptions = Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from inferproof.core.values import Digest, Name, Value
+from inferproof.core.values import Name, Value
 
 Expression = Annotated[str, Field(min_length=1, max_length=200)]
 Symbol = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")]
@@ -149,12 +149,3 @@ class KernelContract(Value):
     mutants: Annotated[tuple[Name, ...], Field(min_length=1, max_length=32)]
     roofline: Roofline
     failure_modes: Annotated[tuple[FailureMode, ...], Field(max_length=32)] = ()
-
-
-class SealedContract(Value):
-    """A contract as the seal holds it: resolved dims, digests of all its files."""
-
-    contract: KernelContract
-    digest: Digest
-    folder: str
-    files: dict[str, Digest]

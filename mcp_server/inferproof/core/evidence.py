@@ -7,9 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from inferproof.core.values import Digest, JobStatus, Purpose, Reason, Value
-
-NonNegative = Annotated[float, Field(ge=0)]
+from inferproof.core.gpu_facts import GpuFacts, MachineCode
+from inferproof.core.serving_facts import ServeFacts
+from inferproof.core.values import (
+    Digest,
+    Incident,
+    JobStatus,
+    NonNegative,
+    Purpose,
+    Reason,
+    Value,
+)
 
 
 class Diagnostic(Value):
@@ -22,7 +30,7 @@ class Diagnostic(Value):
 
 
 class KernelResources(Value):
-    """What ptxas reports for one CUDA kernel on one architecture."""
+    """What ptxas reports for one CUDA kernel on one architecture, and its disassembled code."""
 
     arch: str
     kernel: str
@@ -30,6 +38,7 @@ class KernelResources(Value):
     spill_store_bytes: int | None
     spill_load_bytes: int | None
     shared_bytes: int | None
+    code: MachineCode | None = None
 
 
 class BuildFacts(Value):
@@ -46,14 +55,6 @@ class BuildFacts(Value):
     artefacts: dict[str, Digest] = {}
     cache_key: Digest
     help: str = ""
-
-
-class Incident(Value):
-    """Something the candidate did (or the bench saw) that decides without numbers."""
-
-    code: Reason
-    call: int | None
-    detail: str
 
 
 class OutputError(Value):
@@ -101,9 +102,13 @@ class TimedPair(Value):
 
 
 class TimedWorkload(Value):
-    """All rounds on one shape, with the least bytes and operations the contract asks for."""
+    """All rounds on one shape, with the least bytes and operations the contract asks for.
+
+    On a GPU each shape is timed twice: with the cache `warm` from the call before, and `cold`.
+    """
 
     dims: dict[str, int]
+    cache: Literal["as_found", "warm", "cold"] = "as_found"
     pairs: tuple[TimedPair, ...]
     bytes: NonNegative
     flops: NonNegative
@@ -155,6 +160,12 @@ class GradeFacts(Value):
     absent_baselines: dict[str, str] = {}
     ceilings: Ceilings
     mutants: tuple[MutantFacts, ...] | None
+    gpu: GpuFacts | None = None
+
+    @property
+    def apart(self) -> str:
+        """How the candidate was kept apart; empty when nobody said."""
+        return f"{self.bench.separation} ({self.bench.sandbox})" if self.bench.sandbox else ""
 
 
 class HotSpot(Value):
@@ -199,7 +210,7 @@ class Evidence(Value):
     """
 
     schema_version: Literal[1] = 1
-    kind: Literal["compile", "grade", "profile", "run"]
+    kind: Literal["compile", "grade", "profile", "run", "serve"]
     job_id: str
     status: JobStatus
     purpose: Purpose
@@ -217,5 +228,6 @@ class Evidence(Value):
     grade: GradeFacts | None = None
     profile: ProfileFacts | None = None
     run: RunFacts | None = None
+    serve: ServeFacts | None = None
     failure: str = ""
     log_tail: str = ""

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from inferproof.core.candidate import EngineOptions, RelativePath
 from inferproof.core.contract import FailureMode
-from inferproof.core.values import Digest, Name, Value
+from inferproof.core.values import Name, Value
 
 Multiple = Annotated[float, Field(gt=0, le=1000)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -142,12 +142,3 @@ class ServiceContract(Value):
             if rule.traffic not in known:
                 raise ValueError(f"no graded traffic {rule.traffic!r}; there is: {sorted(known)}")
         return self
-
-
-class SealedService(Value):
-    """A service contract as the seal holds it, with the digests of all its files."""
-
-    contract: ServiceContract
-    digest: Digest
-    folder: str
-    files: dict[str, Digest]

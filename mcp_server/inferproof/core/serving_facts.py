@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from inferproof.core.evidence import Incident, NonNegative
-from inferproof.core.values import Digest, Value
+from inferproof.core.values import Digest, Incident, NonNegative, Value
 
 Arm = Literal["candidate", "baseline"]
 ScoredPath = Literal["prompt", "prefix", "decode", "batch", "reuse"]
@@ -140,3 +139,8 @@ class ServeFacts(Value):
     fidelity: tuple[FidelityFacts, ...]
     mutants: tuple[MutantScores, ...] | None
     loads: tuple[LoadFacts, ...]
+
+    @property
+    def apart(self) -> str:
+        """How the candidate was kept apart; empty when nobody said."""
+        return f"{self.separation} ({self.sandbox})" if self.sandbox else ""

@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
+NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Value(BaseModel):
@@ -86,6 +87,14 @@ class Reason(StrEnum):
     DIGEST_MISMATCH = "digest_mismatch"
     APPROVAL_NEEDED = "approval_needed"
     INFRASTRUCTURE = "infrastructure"
+
+
+class Incident(Value):
+    """Something the candidate did (or the bench saw) that decides without numbers."""
+
+    code: Reason
+    call: int | None
+    detail: str
 
 
 class Verdict(Value):

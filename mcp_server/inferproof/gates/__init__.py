@@ -10,20 +10,22 @@ Within each, the first in the order of GATES, which is the cause of those after 
 decided by the last gate, since all had to agree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from inferproof.core.values import Digest, Outcome, Reason, Verdict
 from inferproof.gates.armed import Armed
-from inferproof.gates.base import Case, Gate
+from inferproof.gates.base import Case, Gate, ServiceCase
 from inferproof.gates.compiled import Compiled
 from inferproof.gates.conduct import Conduct
 from inferproof.gates.numerics import Numerics
+from inferproof.gates.objectives import Objectives
 from inferproof.gates.physics import Physics
 from inferproof.gates.provenance import Provenance
+from inferproof.gates.serving import Serving
 from inferproof.gates.source import gate_digest
 from inferproof.gates.speed import Speedup
 
-GATES: tuple[Gate, ...] = (
+GATES: tuple[Gate[Case], ...] = (
     Compiled(),
     Provenance(),
     Armed(),
@@ -32,24 +34,37 @@ GATES: tuple[Gate, ...] = (
     Speedup(),
     Physics(),
 )
-COMPILE_GATES: tuple[Gate, ...] = (Compiled(),)
+COMPILE_GATES: tuple[Gate[Case], ...] = (Compiled(),)
+FIDELITY_GATES: tuple[Gate[ServiceCase], ...] = (Serving(), Provenance())
+LOAD_GATES: tuple[Gate[ServiceCase], ...] = (Objectives(),)
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.APPROVAL_REQUIRED, Outcome.PASS)
 SAYS_NOTHING = frozenset({Reason.DIGEST_MISMATCH, Reason.COMPILER_MISSING, Reason.INFRASTRUCTURE})
 
 
-def judge_all(case: Case) -> tuple[Verdict, ...]:
+def judge_all(case: Case | ServiceCase) -> tuple[Verdict, ...]:
     """Return the verdict of each gate that this kind of evidence needs; practice runs need none."""
-    gates = {"grade": GATES, "compile": COMPILE_GATES}.get(case.evidence.kind, ())
     verdicts: list[Verdict] = []
-    for gate in gates:
-        verdicts.append(_unless_blocked(gate.judge(case), verdicts))
+    for found in _judge_each(case):
+        verdicts.append(_unless_blocked(found, verdicts))
     return tuple(verdicts)
+
+
+def _judge_each(case: Case | ServiceCase) -> Iterator[Verdict]:
+    if isinstance(case, Case):
+        gates = {"grade": GATES, "compile": COMPILE_GATES}.get(case.evidence.kind, ())
+        yield from (gate.judge(case) for gate in gates)
+        return
+    yield from (gate.judge(case) for gate in FIDELITY_GATES)
+    serve = case.evidence.serve
+    if serve is not None and "load" in serve.stages:
+        yield from (gate.judge(case) for gate in LOAD_GATES)
 
 
 def current_digests() -> dict[str, Digest]:
     """Return the digest that each present gate signs its verdicts with."""
-    return {gate.name: gate_digest(type(gate).__module__) for gate in GATES}
+    gates = (*GATES, *FIDELITY_GATES, *LOAD_GATES)
+    return {gate.name: gate_digest(type(gate).__module__) for gate in gates}
 
 
 def overall(verdicts: Sequence[Verdict]) -> tuple[Outcome, Verdict]:

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import Protocol, TypeGuard, TypeVar
 
 from inferproof.core.contract import KernelContract
 from inferproof.core.evidence import Evidence, GradeFacts
+from inferproof.core.service import ServiceContract
+from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.values import Digest, Outcome, Purpose, Reason, Value, Verdict
 from inferproof.gates.source import gate_digest
 
@@ -33,7 +35,29 @@ class Case(Value):
         return self.evidence.purpose is Purpose.PRACTICE
 
 
-class Gate(Protocol):
+class ServiceCase(Value):
+    """A case about an engine: the sealed rule, the committed names, what was measured.
+
+    `arming` is the earlier measurement in which the contract's mutants ran, when this has none.
+    """
+
+    contract: ServiceContract
+    contract_digest: Digest
+    candidate: Digest
+    speedup_at_least: float
+    evidence: Evidence
+    arming: ServeFacts | None = None
+
+    @property
+    def shows_numbers(self) -> bool:
+        """Whether a reason may carry figures: grading says only where and by which rule."""
+        return self.evidence.purpose is not Purpose.GRADED
+
+
+CaseT = TypeVar("CaseT", contravariant=True)
+
+
+class Gate(Protocol[CaseT]):
     """One judge. Judging the same case twice gives the same verdict."""
 
     @property
@@ -41,7 +65,7 @@ class Gate(Protocol):
         """The gate's name in verdicts."""
         ...
 
-    def judge(self, case: Case) -> Verdict:
+    def judge(self, case: CaseT) -> Verdict:
         """Return what this gate says about `case`."""
         ...
 

@@ -1,8 +1,9 @@
 """Provenance: the bench worked on the very bytes that were committed, and says how."""
 
 from inferproof.core.evidence import GradeFacts
+from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.values import Reason, Verdict
-from inferproof.gates.base import Case, Clerk
+from inferproof.gates.base import Case, Clerk, ServiceCase
 
 CLERK = Clerk("provenance", __name__)
 NOTHING_DRAWN = "0" * 64
@@ -13,29 +14,27 @@ class Provenance:
 
     name = CLERK.gate
 
-    def judge(self, case: Case) -> Verdict:
+    def judge(self, case: Case | ServiceCase) -> Verdict:
         """Return whether the evidence is about this candidate and this contract."""
-        grade = case.evidence.grade
-        if grade is None:
+        facts = case.evidence.grade or case.evidence.serve
+        if facts is None:
             return CLERK.unmeasured("which bytes were graded")
-        stranger = _stranger(case, grade)
+        stranger = _stranger(case, facts)
         if stranger:
             return CLERK.doubts(Reason.DIGEST_MISMATCH, stranger)
-        if grade.bits == NOTHING_DRAWN:
+        if facts.bits == NOTHING_DRAWN:
             return CLERK.unmeasured("the random bits drawn after the commit")
-        if not grade.bench.sandbox:
+        if not facts.apart:
             return CLERK.unmeasured("how the candidate was kept apart")
-        return CLERK.passes(
-            f"judged as committed; kept apart by {grade.bench.separation} ({grade.bench.sandbox})"
-        )
+        return CLERK.passes(f"judged as committed; kept apart by {facts.apart}")
 
 
-def _stranger(case: Case, grade: GradeFacts) -> str:
+def _stranger(case: Case | ServiceCase, facts: GradeFacts | ServeFacts) -> str:
     names = (
         ("candidate named in the evidence", case.evidence.candidate, case.candidate),
-        ("candidate on the bench", grade.candidate_seen, case.candidate),
+        ("candidate on the bench", facts.candidate_seen, case.candidate),
         ("contract named in the evidence", case.evidence.contract, case.contract_digest),
-        ("contract on the bench", grade.contract_seen, case.contract_digest),
+        ("contract on the bench", facts.contract_seen, case.contract_digest),
     )
     for what, seen, committed in names:
         if seen != committed:

@@ -8,9 +8,10 @@ from inferproof.backends import BACKENDS, command, compile, grade, torch_profile
 from inferproof.backends.base import Against, Backend, Kind, Work
 from inferproof.core.campaign import Limits
 from inferproof.core.candidate import Candidate, Manifest
-from inferproof.core.contract import KernelContract, SealedContract
+from inferproof.core.contract import KernelContract
 from inferproof.core.errors import InfrastructureError
 from inferproof.core.evidence import BuildFacts, Evidence
+from inferproof.core.sealed import SealedContract
 from inferproof.core.values import Purpose, Reason
 
 ZERO = "0" * 64

@@ -33,18 +33,18 @@ def test_a_contract_is_named_by_all_its_files(contract_folder: Path) -> None:
 
 def test_loading_does_not_run_the_reference(contract_folder: Path) -> None:
     assert "raise SystemExit" in (contract_folder / "reference.py").read_text()
-    assert load_contract(contract_folder).contract.mutants[-1] == "skip_weight"
+    assert load_contract(contract_folder).kernel.mutants[-1] == "skip_weight"
 
 
 def test_dims_are_resolved_from_the_model(contract_folder: Path) -> None:
-    contract = load_contract(contract_folder).contract
+    contract = load_contract(contract_folder).kernel
     dims = resolve_dims(contract, {"hidden_size": 64, "unused": 1})
     assert dims.fixed == {"hidden": 64, "rows": 4}
     assert dims.maxima == {"tokens": 16384, "hidden": 64, "rows": 4}
 
 
 def test_a_missing_config_field_is_named(contract_folder: Path) -> None:
-    contract = load_contract(contract_folder).contract
+    contract = load_contract(contract_folder).kernel
     with pytest.raises(UsageError, match="has no 'hidden_size', which contract rms_norm reads"):
         resolve_dims(contract, {"hidden": 64})
 
@@ -53,7 +53,7 @@ def test_a_model_outside_the_contract_is_refused(contract_folder: Path) -> None:
     edited(
         contract_folder, "{from_model: hidden_size}", "{from_model: hidden_size, min: 8, max: 32}"
     )
-    contract = load_contract(contract_folder).contract
+    contract = load_contract(contract_folder).kernel
     assert resolve_dims(contract, {"hidden_size": 32}).fixed["hidden"] == 32
     with pytest.raises(UsageError, match=r"hidden_size is 64, beyond 8\.\.32"):
         resolve_dims(contract, {"hidden_size": 64})
@@ -70,7 +70,7 @@ def test_a_model_outside_the_contract_is_refused(contract_folder: Path) -> None:
 )
 def test_shapes_must_make_sense_for_the_model(contract_folder: Path, shape: str, says: str) -> None:
     edited(contract_folder, "shape: [tokens, hidden], layout", f"shape: {shape}, layout")
-    contract = load_contract(contract_folder).contract
+    contract = load_contract(contract_folder).kernel
     with pytest.raises(UsageError, match=says):
         resolve_dims(contract, {"hidden_size": 64})
 
@@ -118,7 +118,7 @@ def test_a_reference_that_no_parser_takes_is_refused(
 
 def test_an_annotated_mutants_table_counts(contract_folder: Path) -> None:
     edited(contract_folder, "MUTANTS = ", "MUTANTS: dict[str, object] = ", file="reference.py")
-    assert load_contract(contract_folder).contract.mutants
+    assert load_contract(contract_folder).kernel.mutants
 
 
 def test_a_linked_reference_is_refused(contract_folder: Path, tmp_path: Path) -> None:
@@ -148,4 +148,4 @@ def test_shipped_contracts_load(folder: Path) -> None:
         "num_experts_per_tok": 8,
     }
     sealed = load_contract(folder.parent)
-    assert resolve_dims(sealed.contract, config).maxima.keys() == sealed.contract.dims.keys()
+    assert resolve_dims(sealed.kernel, config).maxima.keys() == sealed.kernel.dims.keys()

@@ -122,7 +122,8 @@ def test_each_gate_signs_with_its_own_digest() -> None:
 
 
 def test_the_present_digests_are_those_that_verdicts_carry() -> None:
-    assert current_digests() == {v.gate: v.gate_digest for v in judge_all(honest())}
+    carried = {v.gate: v.gate_digest for v in judge_all(honest())}
+    assert carried.items() <= current_digests().items()
 
 
 def test_a_gate_without_source_cannot_be_named() -> None:

@@ -10,8 +10,9 @@ import yaml
 from skills_ref import validate  # pyright: ignore[reportMissingTypeStubs]
 
 from inferproof.core.campaign import Campaign
-from inferproof.core.contract import FailureMode, SealedContract
+from inferproof.core.contract import FailureMode
 from inferproof.core.errors import FileFormatError, NotFound, SealBroken
+from inferproof.core.sealed import SealedContract
 from inferproof.core.values import Reason
 from inferproof.render import (
     SKILLS,
@@ -20,6 +21,7 @@ from inferproof.render import (
     c_signature,
     drift,
     goal,
+    kernels_of,
     library_subject,
     python_signature,
     rendered_files,
@@ -56,7 +58,7 @@ def campaign(subject: Subject, *, text: str = "Faster norms.") -> Subject:
 def hostile(subject: Subject) -> Subject:
     sealed = rms_norm(subject)
     mode = FailureMode(id="x", text=HOSTILE)
-    contract = sealed.contract.model_copy(update={"doc": HOSTILE, "failure_modes": (mode,)})
+    contract = sealed.kernel.model_copy(update={"doc": HOSTILE, "failure_modes": (mode,)})
     changed = sealed.model_copy(update={"contract": contract})
     return Subject(contracts=(changed,), campaign=campaign(subject, text=HOSTILE).campaign)
 
@@ -89,7 +91,7 @@ def test_skills_are_valid_agent_skills(library: Subject, skill: Any, tmp_path: P
 
 def test_every_reference_that_a_skill_names_exists(library: Subject) -> None:
     texts = rendered_files(library)
-    for sealed in library.contracts:
+    for sealed in kernels_of(library):
         name = sealed.contract.name
         assert f"](references/{name}.md)" in texts["implement-component/SKILL.md"]
         assert f"implement-component/references/{name}.md" in texts
@@ -104,14 +106,14 @@ def test_skills_name_only_tools_that_exist(library: Subject) -> None:
 
 
 def test_every_code_of_a_refusal_is_explained(library: Subject) -> None:
-    text = skill_body("implement-component", library) + skill_body("start-campaign", library)
+    text = "".join(skill_body(skill.name, library) for skill in SKILLS)
     silent = {Reason.ACCEPTED, Reason.APPROVAL_NEEDED}
     missing = [code.value for code in Reason if code not in silent and f"`{code}`" not in text]
     assert missing == []
 
 
 def test_the_c_signature_follows_the_contract(library: Subject) -> None:
-    contract = rms_norm(library).contract
+    contract = rms_norm(library).kernel
     assert c_signature(contract) == (
         'extern "C" void ENTRY(const uint16_t* x, const uint16_t* weight, uint16_t* y, '
         "int64_t tokens, int64_t hidden, float eps)"
@@ -124,7 +126,7 @@ def test_the_c_signature_follows_the_contract(library: Subject) -> None:
 
 
 def test_a_mutated_input_is_not_const(library: Subject) -> None:
-    contract = rms_norm(library).contract.model_copy(update={"mutates": ("x",)})
+    contract = rms_norm(library).kernel.model_copy(update={"mutates": ("x",)})
     assert "(uint16_t* x, const uint16_t* weight" in c_signature(contract)
 
 

@@ -1,0 +1,158 @@
+"""From load runs of two arms to one ratio with an interval, the same for every judge.
+
+A ratio above 1 means that the candidate is better. The interval is a bootstrap over restarts, and
+within a restart over requests. The floor is how far the baseline differs from itself between
+restarts: a gain smaller than that proves nothing.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from inferproof.core.service import Guard, Metric
+from inferproof.core.serving_facts import LoadFacts, ServeFacts
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+HIGHER_IS_BETTER = frozenset({"output_tokens_per_s", "requests_per_s"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """How much better the candidate is: `value`, its 95 % interval, and the A/A floor (>= 1)."""
+
+    value: float
+    low: float
+    high: float
+    floor: float
+    candidate: float
+    baseline: float
+
+    @property
+    def is_beyond_floor(self) -> bool:
+        """Whether the gain is larger than what the baseline gains over itself."""
+        return self.value > self.floor
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One restart of each arm under the same traffic."""
+
+    candidate: LoadFacts
+    baseline: LoadFacts
+
+
+def rounds_of(serve: ServeFacts, traffic: str) -> tuple[Round, ...]:
+    """Return the restarts in which both arms served `traffic`."""
+    runs: Mapping[tuple[str, int], LoadFacts] = {
+        (run.arm, run.restart): run for run in serve.loads if run.traffic == traffic
+    }
+    restarts = sorted({restart for _, restart in runs})
+    return tuple(
+        Round(runs["candidate", restart], runs["baseline", restart])
+        for restart in restarts
+        if ("candidate", restart) in runs and ("baseline", restart) in runs
+    )
+
+
+def ratio_of(serve: ServeFacts, traffic: str, metric: Metric) -> Ratio:
+    """Return the candidate's gain; all zero when something was not measured.
+
+    Repeatable: the resamples are drawn from the facts' own bits.
+    """
+    rounds = rounds_of(serve, traffic)
+    candidate = [_samples(each.candidate, metric) for each in rounds]
+    baseline = [_samples(each.baseline, metric) for each in rounds]
+    if not rounds or not all(candidate) or not all(baseline):
+        return Ratio(value=0, low=0, high=0, floor=1, candidate=0, baseline=0)
+    draw = random.Random(f"{serve.bits}:{traffic}:{metric}")  # noqa: S311 - not a secret
+    resampled = sorted(_resampled(candidate, baseline, metric, draw))
+    tail = (1 - CONFIDENCE) / 2
+    return Ratio(
+        value=_gain(candidate, baseline, metric),
+        low=percentile(resampled, tail),
+        high=percentile(resampled, 1 - tail),
+        floor=_floor(baseline),
+        candidate=_middle(candidate),
+        baseline=_middle(baseline),
+    )
+
+
+def guard_ratio(serve: ServeFacts, guard: Guard) -> float:
+    """Return by which factor a percentile got worse; infinite when it was not measured."""
+    rounds = rounds_of(serve, guard.traffic)
+    arms = (
+        [v for each in rounds for v in _samples(each.candidate, guard.metric)],
+        [v for each in rounds for v in _samples(each.baseline, guard.metric)],
+    )
+    if not all(arms):
+        return math.inf
+    share = guard.percentile / 100
+    if guard.metric in HIGHER_IS_BETTER:
+        candidate, baseline = (percentile(sorted(arm), 1 - share) for arm in arms)
+        return baseline / candidate if candidate > 0 else math.inf
+    candidate, baseline = (percentile(sorted(arm), share) for arm in arms)
+    return candidate / baseline if baseline > 0 else math.inf
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which `share` of `ordered` lies, between neighbours in proportion."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def _samples(run: LoadFacts, metric: Metric) -> tuple[float, ...]:
+    match metric:
+        case "ttft_ms":
+            found = run.ttft_ms
+        case "tpot_ms":
+            found = run.tpot_ms
+        case "latency_ms":
+            found = run.latency_ms
+        case "output_tokens_per_s":
+            found = () if run.output_tokens_per_s is None else (run.output_tokens_per_s,)
+        case "requests_per_s":
+            found = () if run.requests_per_s is None else (run.requests_per_s,)
+    return found if all(math.isfinite(each) and each > 0 for each in found) else ()
+
+
+def _resampled(
+    candidate: Sequence[Sequence[float]],
+    baseline: Sequence[Sequence[float]],
+    metric: Metric,
+    draw: random.Random,
+) -> list[float]:
+    count = len(candidate)
+    gains: list[float] = []
+    for _ in range(RESAMPLES):
+        chosen = [int(draw.random() * count) for _ in range(count)]
+        arms = [[_redrawn(arm[i], draw) for i in chosen] for arm in (candidate, baseline)]
+        gains.append(_gain(arms[0], arms[1], metric))
+    return gains
+
+
+def _redrawn(values: Sequence[float], draw: random.Random) -> list[float]:
+    count = len(values)
+    return [values[int(draw.random() * count)] for _ in range(count)]
+
+
+def _gain(
+    candidate: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], metric: Metric
+) -> float:
+    ours, theirs = _middle(candidate), _middle(baseline)
+    return ours / theirs if metric in HIGHER_IS_BETTER else theirs / ours
+
+
+def _middle(rounds: Sequence[Sequence[float]]) -> float:
+    """Return the median over restarts of each restart's median."""
+    return median(median(values) for values in rounds)
+
+
+def _floor(baseline: Sequence[Sequence[float]]) -> float:
+    """Return the largest ratio between two restarts of the baseline."""
+    middles = [median(values) for values in baseline]
+    return max(middles) / min(middles)
