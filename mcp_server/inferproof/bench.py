@@ -111,7 +111,8 @@ class Bench:
 
     def request(self, order: Order, *, arm: bool) -> JobRequest:
         """Return the job that carries out `order`."""
-        return replace(self._request(order, arm=arm), secret=self._secret(order.job_id))
+        asked = self._request(order, arm=arm)
+        return replace(asked, secret=self._secret(asked.job_id, _asked(asked)))
 
     def _request(self, order: Order, *, arm: bool) -> JobRequest:
         campaign = order.files.campaign
@@ -211,16 +212,24 @@ class Bench:
             folder = await host.result_dir(attempt.job_id)
             self._cache.keep(key, compile.collect(folder, facts))
 
-    def _secret(self, job_id: str) -> str:
-        """Return what the supervisor of a job signs its result with: a use of the keeper's key."""
-        return KeeperKey.load(self._state_dir / "keeper.key").sign(f"result of {job_id}".encode())
+    def _secret(self, job_id: str, asked: str) -> str:
+        """Return what the supervisor of a job signs its result with: a use of the keeper's key.
+
+        It is good for what was asked and nothing else: `asked` is the digest of the job.
+        """
+        key = KeeperKey.load(self._state_dir / "keeper.key")
+        return key.sign(f"result of {job_id} as asked by {asked}".encode())
 
     def _signed_result(self, folder: Path, job_id: str) -> bytes:
+        """Return the result if it is what the supervisor signed, for the job that it was given."""
         data = (folder / "result.json").read_bytes()
-        signature = hmac.new(self._secret(job_id).encode(), data, "sha256").hexdigest()
-        if not hmac.compare_digest(signature.encode(), (folder / "result.hmac").read_bytes()):
+        asked, _, signature = (folder / "result.hmac").read_bytes().partition(b" ")
+        secret = self._secret(job_id, asked.decode(errors="replace"))
+        expected = hmac.new(secret.encode(), asked + data, "sha256").hexdigest()
+        if not hmac.compare_digest(expected.encode(), signature):
             raise InfrastructureError(
-                f"the result of job {job_id} is not the one that its supervisor signed",
+                f"the result of job {job_id} is not the one that its supervisor signed "
+                "for what was asked",
                 hint="run it again; find out who writes to the job folders",
             )
         return data
@@ -291,6 +300,19 @@ def backend_of(tool: str) -> Backend:
         if name == tool:
             return next(backend for backend in BACKENDS if backend.kind == kind)
     raise NotFound(f"no tool {tool!r} starts jobs", hint=f"tools: {', '.join(_KIND_OF_TOOL)}")
+
+
+def _asked(request: JobRequest) -> Digest:
+    """Return the name of what a job asks; its supervisor computes it from the job that it reads."""
+    return digest_json(
+        {
+            "schema": 1,
+            "job_id": request.job_id,
+            "verb": request.verb,
+            "wall_s": float(request.wall_s),
+            "spec": request.spec,
+        }
+    )
 
 
 @lru_cache(maxsize=8)

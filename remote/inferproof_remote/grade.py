@@ -30,8 +30,6 @@ class Order:
     kernel: Kernel
     manifest: Mapping[str, object]
     limits: Mapping[str, object]
-    candidate_digest: str
-    contract_digest: str
     graded: bool
     zoo: bool
     timing: bool
@@ -60,9 +58,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """What is known before the first call."""
+    """What is known before the first call.
+
+    The digests are of the bytes that are used, by the rules that the server names them by.
+    """
 
     bits: bytes
+    candidate_seen: str
+    contract_seen: str
     build: dict[str, object]
     strangers: tuple[Incident, ...]
 
@@ -74,13 +77,17 @@ def grade(job_dir: Path) -> dict[str, object]:
     """Return the facts of `job_dir`'s job, in the form of the server's `GradeFacts`."""
     spec = job.read_job(job_dir).spec
     order = _order(job_dir, spec)
-    strangers = (
-        *_checked(order.candidate, job.as_table(spec["candidate_files"], "candidate_files")),
-        *_checked(order.contract, job.as_table(spec["contract_files"], "contract_files")),
-    )
+    candidate = _checked(order.candidate, job.as_table(spec["candidate_files"], "candidate_files"))
+    contract = _checked(order.contract, job.as_table(spec["contract_files"], "contract_files"))
     built = _build(order, spec["build_cache"])
     # Drawn only now: the candidate was committed before this job existed, and is built.
-    begun = Begun(bits=os.urandom(BITS // 8), build=built, strangers=strangers)
+    begun = Begun(
+        bits=os.urandom(BITS // 8),
+        candidate_seen=job.digest_json({"manifest": order.manifest, "files": candidate.digests}),
+        contract_seen=job.digest_json(contract.digests),
+        build=built,
+        strangers=(*candidate.strangers, *contract.strangers),
+    )
     # The grader's own threads must not spin beside the candidate; read when torch is first loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     run = cast("Grading", importlib.import_module("inferproof_remote.grading").run)
@@ -98,8 +105,6 @@ def _order(job_dir: Path, spec: Mapping[str, object]) -> Order:
         kernel=parse_kernel(spec["contract"], fixed=sizes["dims_fixed"], most=sizes["dims_max"]),
         manifest=job.as_table(spec["manifest"], "manifest"),
         limits=job.as_table(spec["limits"], "limits"),
-        candidate_digest=str(spec["candidate_digest"]),
-        contract_digest=str(spec["contract_digest"]),
         graded=spec["purpose"] == "graded",
         zoo=spec["shapes_scale"] == "zoo",
         timing=spec["timing"] is True,
@@ -108,22 +113,32 @@ def _order(job_dir: Path, spec: Mapping[str, object]) -> Order:
     )
 
 
-def _checked(place: Path, files: Mapping[str, object]) -> tuple[Incident, ...]:
-    """Copy a job's files to `place`; return an incident for each that is not what was sent.
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """The files that are used: their digests, and an incident for each that was not sent so."""
+
+    digests: Mapping[str, str]
+    strangers: tuple[Incident, ...]
+
+
+def _checked(place: Path, files: Mapping[str, object]) -> _Checked:
+    """Copy a job's files to `place`.
 
     Each is read once, so that the bytes that were hashed are the bytes that are used.
     """
+    digests: dict[str, str] = {}
     strangers: list[Incident] = []
     for name, digest in files.items():
         source = place.parents[1] / "in" / place.name / name
         data = source.read_bytes() if source.is_file() else b""
-        if hashlib.sha256(data).hexdigest() != digest:
+        digests[name] = hashlib.sha256(data).hexdigest()
+        if digests[name] != digest:
             detail = f"{place.name}/{name} is not what the keeper sent"
             strangers.append(Incident("digest_mismatch", None, detail))
         copy = place / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(data)
-    return tuple(strangers)
+    return _Checked(digests, tuple(strangers))
 
 
 def _build(order: Order, cache: object) -> dict[str, object]:

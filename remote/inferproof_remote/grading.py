@@ -247,12 +247,10 @@ class Grading:
 
 
 def _empty_facts(order: Order, begun: Begun) -> Json:
-    altered = "0" * 64
-    seen = {incident.detail.partition("/")[0] for incident in begun.strangers}
     return {
         "bits": begun.bits.hex(),
-        "candidate_seen": altered if "candidate" in seen else order.candidate_digest,
-        "contract_seen": altered if "contract" in seen else order.contract_digest,
+        "candidate_seen": begun.candidate_seen,
+        "contract_seen": begun.contract_seen,
         "bench": bench(order.threads),
         "build": begun.build,
         "incidents": [asdict(incident) for incident in begun.strangers],

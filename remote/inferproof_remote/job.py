@@ -1,15 +1,17 @@
 """The job folder as values: what was asked (`job.json`) and what is told back."""
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import cast
 
 SCHEMA = 1
 MARK = "INFERPROOF_JOB"
+ASKED = "INFERPROOF_ASKED"
 VERBS = ("compile", "grade", "profile", "run", "facts")
 _JOB_ID = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 _LONGEST_WALL_S = 7 * 86400.0
@@ -29,18 +31,35 @@ class JobSpec:
     wall_s: float
     spec: Mapping[str, object]
 
+    @property
+    def digest(self) -> str:
+        """The name of all that was asked; the keeper computes it by the same rule."""
+        return digest_json(asdict(self))
+
+
+def digest_json(value: object) -> str:
+    """Return the SHA-256 of the one JSON text that stands for `value`, as the server writes it."""
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
 
 def read_job(job_dir: Path) -> JobSpec:
     """Return the job that `job_dir/job.json` asks for.
 
     Raises:
-        JobFormatError: the file is missing, is not JSON, or has another form.
+        JobFormatError: the file is missing, is not JSON, has another form, or is not what this
+            job's supervisor read.
     """
     try:
         raw: object = json.loads((job_dir / "job.json").read_bytes())
     except (OSError, ValueError) as error:
         raise JobFormatError(f"{job_dir / 'job.json'}: {error}") from error
-    return parse_job(raw)
+    asked = parse_job(raw)
+    if os.environ.get(ASKED, asked.digest) != asked.digest:
+        raise JobFormatError(f"{job_dir / 'job.json'} was exchanged after the job began")
+    return asked
 
 
 def parse_job(raw: object) -> JobSpec:

@@ -26,8 +26,8 @@ _STOPS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 def launch(job_dir: Path, program: Path, *, secret: bytes = b"") -> int:
     """Detach a supervisor for `job_dir`; return 0 once its `pid` file is there.
 
-    The supervisor signs the result with `secret`, which is never on disk, in an argument or in an
-    environment: whoever changes the result afterwards cannot sign it.
+    The supervisor signs the result, and what it was asked, with `secret`, which is never on disk,
+    in an argument or in an environment: whoever changes either cannot sign it.
     """
     asked = job.read_job(job_dir)
     heard, told = os.pipe()
@@ -38,7 +38,7 @@ def launch(job_dir: Path, program: Path, *, secret: bytes = b"") -> int:
             _redirect(job_dir / "log")
             code = _supervise(asked, job_dir, program, told)
             if code == DONE:
-                _sign(job_dir / "out", secret)
+                _sign(job_dir / "out", asked.digest, secret)
             _write_rc(job_dir, code)
         os._exit(0)
     os.close(told)
@@ -102,7 +102,7 @@ def _start(asked: job.JobSpec, job_dir: Path, program: Path) -> int:
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-I", str(program), asked.verb, str(job_dir)],
-        {**os.environ, job.MARK: asked.job_id},
+        {**os.environ, job.MARK: asked.job_id, job.ASKED: asked.digest},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
@@ -176,9 +176,10 @@ def _how(exit_code: int | None) -> str:
     return f"killed by {signal.Signals(-exit_code).name}"
 
 
-def _sign(out: Path, secret: bytes) -> None:
-    signature = hmac.new(secret, (out / "result.json").read_bytes(), "sha256").hexdigest()
-    job.write_atomically(out / "result.hmac", signature)
+def _sign(out: Path, asked: str, secret: bytes) -> None:
+    signed = asked.encode() + (out / "result.json").read_bytes()
+    signature = hmac.new(secret, signed, "sha256").hexdigest()
+    job.write_atomically(out / "result.hmac", f"{asked} {signature}")
 
 
 def _write_rc(job_dir: Path, code: int) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from inferproof.campaign.candidates import CandidateStore
+from inferproof.campaign.contracts import load_contract
 from inferproof.core.evidence import CallFacts, GradeFacts
 from inferproof.core.values import Reason
 from inferproof_remote.grade import grade
@@ -66,15 +68,22 @@ KEEPS_THE_FIRST_OF_A_SHAPE = """
 LIMITS = {"memory_mib": 2048, "tmp_mib": 64, "processes": 64, "call_s": 10.0}
 
 
-def run(tmp_path: Path, changes: Mapping[str, str] = HONEST, **spec: object) -> GradeFacts:
-    """Grade a variant of the kernel; `spec` overrides the job."""
+def run(
+    tmp_path: Path,
+    changes: Mapping[str, str] = HONEST,
+    *,
+    files: Mapping[str, str] | None = None,
+    **spec: object,
+) -> GradeFacts:
+    """Grade a variant of the kernel, or `files`; `spec` overrides the job."""
     source = KERNEL
     for name, text in {**HONEST, **changes}.items():
         source = source.replace(f"@{name}@", text)
     job = tmp_path / "jobs" / "job-1"
     (job / "in" / "candidate").mkdir(parents=True)
     (job / "out").mkdir()
-    (job / "in" / "candidate" / "kernel.cpp").write_text(source, encoding="utf-8")
+    for name, text in (files or {"kernel.cpp": source}).items():
+        (job / "in" / "candidate" / name).write_text(text, encoding="utf-8")
     shutil.copytree(LIBRARY / "rms_norm", job / "in" / "contract")
     asked = _spec(job) | spec
     whole = {"schema": 1, "job_id": "job-1", "verb": "grade", "wall_s": 300, "spec": asked}
@@ -90,10 +99,8 @@ def _spec(job: Path) -> dict[str, object]:
     return {
         "purpose": "graded",
         "manifest": {**manifest, "entry": "rms_norm", "prepare": None, "flags": [], "archs": []},
-        "candidate_digest": "a" * 64,
         "candidate_files": _digests(job / "in" / "candidate"),
         "contract": contract,
-        "contract_digest": "b" * 64,
         "contract_files": _digests(job / "in" / "contract"),
         "dims_fixed": {"hidden": 192},
         "dims_max": {"tokens": 400},
@@ -128,8 +135,7 @@ def test_an_honest_kernel_is_right_in_every_call_and_is_timed_beside_its_baselin
     assert facts.build.ok
     assert facts.incidents == ()
     assert _wrong(facts) == []
-    assert facts.candidate_seen == "a" * 64
-    assert facts.contract_seen == "b" * 64
+    assert facts.contract_seen == load_contract(LIBRARY / "rms_norm").digest
     assert {"numerics", "near_duplicate", "repeat", "timed"} == {c.phase for c in facts.calls}
     assert all(call.same_bits for call in facts.calls if call.phase == "repeat")
     (workload,) = facts.timed
@@ -189,8 +195,24 @@ def test_files_that_are_not_as_they_were_sent_are_an_incident(tmp_path: Path, pa
     facts = run(tmp_path, {}, **{f"{part}_files": files})
     assert [incident.code for incident in facts.incidents] == [Reason.DIGEST_MISMATCH]
     assert facts.calls == ()
-    seen = facts.candidate_seen if part == "candidate" else facts.contract_seen
-    assert seen == "0" * 64
+
+
+def test_the_candidate_seen_is_named_by_the_bytes_that_are_used(tmp_path: Path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "kernel.cpp").write_text("nonsense", encoding="utf-8")
+    manifest = "contract: rms_norm\nlanguage: cpp\nsource: kernel.cpp\nentry: rms_norm\n"
+    (folder / "candidate.yaml").write_text(manifest, encoding="utf-8")
+    committed = CandidateStore(tmp_path / "state").add(folder)
+    sent = {"manifest": committed.manifest.model_dump(mode="json")}
+    sent["candidate_files"] = committed.files
+    files = {"kernel.cpp": "nonsense", "candidate.yaml": manifest}
+    assert run(tmp_path / "same", files=files, **sent).candidate_seen == committed.digest
+    other = run(tmp_path / "other", files=files | {"kernel.cpp": "other"}, **sent)
+    assert other.candidate_seen != committed.digest
+    assert [incident.code for incident in other.incidents] == [Reason.DIGEST_MISMATCH]
+    entry = {"manifest": sent["manifest"] | {"entry": "another"}}
+    assert run(tmp_path / "entry", files=files, **sent | entry).candidate_seen != committed.digest
 
 
 def test_practice_asks_for_the_open_shapes(tmp_path: Path):

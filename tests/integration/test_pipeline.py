@@ -10,7 +10,8 @@ import pytest
 from inferproof.core.errors import InferproofError, NotFound, SealBroken, UsageError
 from inferproof.core.reports import JobReport, PromotionReport, Started, ToolName
 from inferproof.core.values import JobStatus, Outcome, Purpose, Reason
-from inferproof.hosts.base import JobState, follow
+from inferproof.hosts import local
+from inferproof.hosts.base import JobRequest, JobState, follow
 from inferproof.hosts.local import Local
 from inferproof.ledger.signing import ApproverKey
 from inferproof.pipeline import Keeper
@@ -173,6 +174,33 @@ def test_a_result_changed_before_it_was_settled_is_no_evidence(sealed: Keeper, f
     report = finished(sealed, started)
     assert report.status is JobStatus.FAILED
     assert "not the one that its supervisor signed" in report.failure
+    assert sealed.evidence(report.job_id).run is None
+    sound(sealed)
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_job_exchanged_before_its_supervisor_read_it_gives_no_evidence(
+    sealed: Keeper, monkeypatch: pytest.MonkeyPatch, restored: bool
+):
+    write = getattr(local, "_write_folder")  # noqa: B009 (private: where an agent would reach in)
+    before: list[bytes] = []
+
+    def write_and_exchange(folder: Path, request: JobRequest) -> None:
+        write(folder, request)
+        before.append((folder / "job.json").read_bytes())
+        (folder / "job.json").write_bytes(before[0].replace(b"measured", b"invented"))
+
+    monkeypatch.setattr(local, "_write_folder", write_and_exchange)
+    started = start(sealed, "run", argv=("echo", "measured"))
+    states = asyncio.run(until_over(sealed, started))
+    assert states[-1].status is JobStatus.DONE
+    folder = sealed.state_dir / "jobs" / started.job_id
+    assert b"invented" in (folder / "out" / "result.json").read_bytes()
+    if restored:
+        (folder / "job.json").write_bytes(before[0])
+    report = finished(sealed, started)
+    assert report.status is JobStatus.FAILED
+    assert "for what was asked" in report.failure
     assert sealed.evidence(report.job_id).run is None
     sound(sealed)
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from inferproof.core.canonical import Json, digest_json
 from inferproof_remote import job
 
 GOOD: dict[str, object] = {
@@ -50,6 +51,23 @@ def test_a_missing_key_is_named():
 def test_a_job_file_that_is_no_json_is_named(tmp_path: Path):
     (tmp_path / "job.json").write_text("{")
     with pytest.raises(job.JobFormatError, match=r"job\.json"):
+        job.read_job(tmp_path)
+
+
+def test_a_job_is_named_as_the_server_names_it():
+    spec: Json = {"b": [1, 2.5, None], "a": "ü"}
+    asked: Json = {"schema": 1, "job_id": "a-1", "verb": "run", "wall_s": 5.0, "spec": spec}
+    assert job.parse_job(json.loads(json.dumps(asked))).digest == digest_json(asked)
+
+
+def test_a_job_exchanged_after_its_supervisor_read_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "job.json").write_text(json.dumps(GOOD))
+    monkeypatch.setenv(job.ASKED, job.read_job(tmp_path).digest)
+    assert job.read_job(tmp_path).verb == "run"
+    (tmp_path / "job.json").write_text(json.dumps({**GOOD, "spec": {"argv": ["false"]}}))
+    with pytest.raises(job.JobFormatError, match="was exchanged"):
         job.read_job(tmp_path)
 
 
