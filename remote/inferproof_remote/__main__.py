@@ -19,6 +19,12 @@ _VERB_MODULES: Mapping[str, tuple[str, str]] = {
     "profile": ("profile", "profile"),
     "run": ("run", "run"),
     "facts": ("facts", "facts"),
+    "deploy": ("serving.deploy", "deploy"),
+    "serve": ("serving.serve", "serve"),
+}
+_ENGINES: Mapping[str, str] = {
+    "engine": "serving.engine_transformers",
+    "engine-llama": "serving.engine_llama",
 }
 
 
@@ -44,7 +50,10 @@ class _FailureTold:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what `VERB JOBDIR` asks; return the exit code."""
+    """Do what `VERB JOBDIR` asks, or be one of our own engines; return the exit code."""
+    if arguments and arguments[0] in _ENGINES:
+        engine = importlib.import_module(f"inferproof_remote.{_ENGINES[arguments[0]]}")
+        return cast("Callable[[list[str]], int]", engine.main)(arguments[1:])
     verbs = ("supervise", "sweep", *_VERB_MODULES)
     if len(arguments) != 2 or arguments[0] not in verbs:
         sys.stderr.write(f"usage: inferproof_remote {{{','.join(verbs)}}} JOBDIR\n")
