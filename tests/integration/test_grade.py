@@ -65,6 +65,13 @@ KEEPS_THE_FIRST_OF_A_SHAPE = """
     ~Keep() { kept[tokens].assign(y, y + size); }
   } keep{y, size, tokens};
 """
+ZERO_THE_SECOND_TIME = """
+  static std::map<uint64_t, bool> met;
+  uint64_t hash = tokens;
+  for (int64_t i = 0; i < tokens * hidden; ++i) hash = (hash ^ x[i]) * 1099511628211ull;
+  if (met[hash]) { memset(y, 0, tokens * hidden * 2); return; }
+  met[hash] = true;
+"""
 LIMITS = {"memory_mib": 2048, "tmp_mib": 64, "processes": 64, "call_s": 10.0}
 
 
@@ -170,10 +177,17 @@ def test_outputs_kept_from_an_earlier_call_are_stale(tmp_path: Path):
         call for call in facts.calls if call.outputs and call.outputs["y"].stale_of is not None
     ]
     assert stale
+    assert facts.incidents == ()
     for call in stale:
         earlier = facts.calls[call.outputs["y"].stale_of or 0]
         assert earlier.index < call.index
         assert earlier.dims == call.dims
+
+
+def test_wrong_values_in_nothing_but_repeats_are_not_repeatable(tmp_path: Path):
+    facts = run(tmp_path, {"BEFORE": ZERO_THE_SECOND_TIME})
+    assert {incident.code for incident in facts.incidents} == {Reason.NOT_REPEATABLE}
+    assert {call.phase for call in _wrong(facts)} == {"repeat"}
 
 
 def test_a_crash_ends_the_grading_at_once(tmp_path: Path):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from inferproof.core.contract import DType, Tolerance
-from inferproof.core.evidence import OutputError
+from inferproof.core.evidence import CallFacts, OutputError
 from inferproof.core.values import Outcome, Reason, Verdict
 from inferproof.gates.numerics import Numerics, is_failure, judge_output
 from unit.gates.cases import GONE, changed
@@ -133,3 +133,51 @@ def test_practice_needs_one_checked_call_where_grading_needs_them_all() -> None:
 
 def test_an_output_that_the_contract_names_must_be_there() -> None:
     assert judged({"evidence.grade.calls.2.outputs": {}}).code is Reason.NOT_MEASURED
+
+
+def rounding(carried: int | None, cut: int | None, calls: range = range(7)) -> dict[str, JsonValue]:
+    """Return changes: the contract bounds `cut_share`, and each of `calls` counted these."""
+    changes: dict[str, JsonValue] = {"contract.tolerance.cut_share": 0.5}
+    for call in range(7):
+        changes[Y.format(call, "carried")] = 1000
+        changes[Y.format(call, "cut")] = 250
+    for call in calls:
+        changes[Y.format(call, "carried")] = carried
+        changes[Y.format(call, "cut")] = cut
+    return changes
+
+
+@pytest.mark.parametrize(
+    ("carried", "cut", "code"),
+    [
+        (1000, 0, Reason.ACCEPTED),
+        (1000, 500, Reason.ACCEPTED),
+        (1000, 501, Reason.PRECISION_LOST),
+        (1000, 1000, Reason.PRECISION_LOST),
+        (0, 0, Reason.ACCEPTED),
+        (None, 0, Reason.NOT_MEASURED),
+        (1000, None, Reason.NOT_MEASURED),
+    ],
+)
+def test_an_output_that_is_cut_where_it_should_be_rounded_has_lost_precision(
+    carried: int | None, cut: int | None, code: Reason
+) -> None:
+    assert judged(rounding(carried, cut)).code is code
+
+
+def test_cutting_in_timed_calls_alone_is_found() -> None:
+    timed = [n for n, call in enumerate(honest_calls()) if call.phase == "timed"]
+    assert timed
+    changes = rounding(1000, 1000, range(timed[0], timed[-1] + 1))
+    assert judged(changes).code is Reason.PRECISION_LOST
+
+
+def test_a_contract_without_the_bound_lets_outputs_be_cut() -> None:
+    changes = rounding(1000, 1000) | {"contract.tolerance.cut_share": None}
+    assert judged(changes).code is Reason.ACCEPTED
+
+
+def honest_calls() -> tuple[CallFacts, ...]:
+    grade = changed({}).evidence.grade
+    assert grade is not None
+    return grade.calls

@@ -188,3 +188,29 @@ def test_the_yardstick_sets_the_scale_where_it_is_worse_than_rounding():
     poor = rounded(expected * (1 + 0.05 * truth(64, 512, seed=2)))
     honest = Honest(expected=expected, yardstick=poor)
     assert judge(poor, honest, BF16, poisoned=True).rms_ratio == pytest.approx(1.0)
+
+
+def cut(expected: Tensor) -> Tensor:
+    """Return `expected` with the lower half of its bits as float32 cleared."""
+    bits = expected.float().view(torch.int32) & ~0xFFFF
+    return bits.view(torch.float32).to(torch.bfloat16)
+
+
+def test_of_a_rounded_output_nothing_carried_is_cut_and_of_a_cut_one_all_is():
+    expected = truth(64, 256).float().double()
+    for got, share in ((rounded(expected), 0), (cut(expected), 1)):
+        error = against(expected, got)
+        assert error.within(BF16), "the bars alone do not tell"
+        assert error.carried is not None
+        assert 0.4 < error.carried / expected.numel() < 0.6
+        assert error.cut == share * error.carried
+
+
+def test_what_kernels_may_flush_is_not_counted_as_cut():
+    error = against(truth(4, 64) * 2.0**-120, torch.zeros(4, 64, dtype=torch.bfloat16))
+    assert (error.carried, error.cut) == (0, 0)
+
+
+def test_a_float32_output_is_not_asked_how_it_was_rounded():
+    error = against(truth(4, 64), truth(4, 64).float(), EXACT)
+    assert (error.carried, error.cut) == (0, 0)
