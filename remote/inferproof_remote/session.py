@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from inferproof_remote.arena import POISON, Arena, CallLayout, Placement, TensorSlot
+from inferproof_remote.fairness import prefer_sessions
 from inferproof_remote.freezers import NotFrozen
 from inferproof_remote.incidents import Incident
 from inferproof_remote.line import Ended, Line
@@ -162,6 +163,7 @@ class Session:
     def _start(self) -> None:
         try:
             self._line.wait(self._line.ready, _START_S + self._call_s)
+            prefer_sessions(self._sandbox.pids())
             self._freeze()
         except Ended as end:
             code = "import_failed" if end.code == "crashed" else end.code
