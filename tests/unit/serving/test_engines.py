@@ -7,7 +7,7 @@ import pytest
 from inferproof.core.candidate import EngineManifest
 from inferproof.core.errors import UsageError
 from inferproof.core.service import EngineSpec
-from inferproof.serving.engines import ENGINES, plan
+from inferproof.serving.engines import ENGINES, Plan, baseline_plan, candidate_plan
 from inferproof_remote.serving.plans import Place, filled, parse_plan, placeholders
 
 PLACE = Place(
@@ -17,6 +17,12 @@ PLACE = Place(
     threads=3,
     work=Path("/job/work"),
 )
+
+
+def plan(wished: EngineManifest | EngineSpec) -> Plan:
+    if isinstance(wished, EngineManifest):
+        return candidate_plan(wished)
+    return baseline_plan(wished)
 
 
 def wish(engine: str, **rest: object) -> EngineManifest:
@@ -50,7 +56,7 @@ def test_every_engine_of_a_manifest_and_of_a_contract_has_an_adapter():
 )
 def test_the_bench_reads_every_plan_as_it_was_made(wished: EngineManifest):
     made = plan(wished)
-    read = parse_plan(json.loads(made.model_dump_json()))
+    read = parse_plan(json.loads(json.dumps(made.as_json())))
     assert {name: getattr(read, name) for name in type(made).model_fields} == {
         **dict(made),
         "argv": tuple(made.argv),

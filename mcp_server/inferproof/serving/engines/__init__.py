@@ -1,5 +1,7 @@
 """One file per way to start an engine; each turns a wish into a plan, purely."""
 
+from inferproof.core.candidate import EngineManifest
+from inferproof.core.service import EngineSpec
 from inferproof.serving.engines import command, endpoint, llama_cpp, transformers
 from inferproof.serving.engines.base import Engine, Plan, Wish
 
@@ -11,10 +13,23 @@ ENGINES: tuple[Engine, ...] = (
 )
 
 
-def plan(wish: Wish) -> Plan:
-    """Return how one replica of the wished engine is started.
+def candidate_plan(manifest: EngineManifest) -> Plan:
+    """Return how one replica of a candidate is started.
 
     Raises:
         UsageError: an option is unknown or has another type.
     """
+    return _plan(manifest)
+
+
+def baseline_plan(spec: EngineSpec) -> Plan:
+    """Return how one replica of a contract's baseline is started.
+
+    Raises:
+        UsageError: an option is unknown, missing or has another type.
+    """
+    return _plan(spec)
+
+
+def _plan(wish: Wish) -> Plan:
     return next(engine for engine in ENGINES if engine.name == wish.engine).plan(wish)

@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias, TypeVar, cast
 from pydantic import Field
 
 from inferproof.core.candidate import EngineManifest
+from inferproof.core.canonical import Json
 from inferproof.core.errors import UsageError
 from inferproof.core.service import EngineSpec
 from inferproof.core.values import Value
@@ -36,6 +37,10 @@ class Plan(Value):
     url: str | None = None
     start_s: Annotated[float, Field(gt=0)] = START_S
     trusted: bool = False
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the plan as the bench reads it."""
+        return self.model_dump(mode="json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
