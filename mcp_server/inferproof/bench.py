@@ -2,15 +2,14 @@
 
 import hmac
 import importlib.metadata
-import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
-from inferproof.backends import BACKENDS, command, compile, grade, torch_profile
+from inferproof.backends import BACKENDS, command, compile, deploy, grade, serve, torch_profile
 from inferproof.backends.base import Against, Backend, Work
 from inferproof.campaign.candidates import CandidateStore
 from inferproof.campaign.contracts import resolve_dims
@@ -18,64 +17,24 @@ from inferproof.campaign.files import CampaignFiles
 from inferproof.core.campaign import Target
 from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import digest_json
+from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
 from inferproof.core.evidence import BuildFacts, Evidence, GradeFacts, ProfileFacts, RunFacts
-from inferproof.core.reports import ToolName
 from inferproof.core.sealed import SealedContract
+from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.values import Digest, Entry, JobStatus, Purpose
+from inferproof.engine_orders import measures_of, model_path, needed, plans_of
 from inferproof.hosts.base import Host, JobRequest, JobState
 from inferproof.hosts.local import Local
 from inferproof.ledger.bodies import Attempt
 from inferproof.ledger.objects import ObjectStore
 from inferproof.ledger.signing import KeeperKey
+from inferproof.orders import Order, kind_of
+from inferproof.serving.engines import candidate_plan
 
 LOG_TAIL_BYTES = 2000
 RUN_LIMIT_S = 120.0
-_KIND_OF_TOOL: Mapping[ToolName, str] = {
-    "compile_kernel": "compile",
-    "check_numerics": "grade",
-    "promote": "grade",
-    "profile": "profile",
-    "run": "run",
-}
 _TOOL_PACKAGES = ("torch", "numpy")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What is to be done, resolved against the sealed campaign."""
-
-    job_id: str
-    tool: ToolName
-    files: CampaignFiles
-    seal_files: Mapping[str, Digest]
-    candidate: Candidate | None
-    contract: SealedContract | None
-    target_name: str
-    purpose: Purpose
-    argv: tuple[str, ...]
-
-    @property
-    def target(self) -> Target:
-        """The inventory's entry for the target."""
-        return self.files.targets[self.target_name]
-
-    @property
-    def threads(self) -> int:
-        """How many threads each arm may use."""
-        return self.target.threads or len(os.sched_getaffinity(0))
-
-    def attempt(self, request_key: str | None) -> Attempt:
-        """Return the record of this order."""
-        return Attempt(
-            job_id=self.job_id,
-            tool=self.tool,
-            purpose=self.purpose,
-            candidate=self.candidate.digest if self.candidate else None,
-            contract=self.contract.contract.name if self.contract else None,
-            target=self.target_name,
-            request_key=request_key,
-        )
 
 
 class Bench:
@@ -126,6 +85,10 @@ class Bench:
                     contents=self._contents(order.candidate),
                 )
             )
+        if order.kind == "serve":
+            return serve.request(self._serve_order(order, arm=arm))
+        if order.kind == "deploy":
+            return deploy.request(self._deploy_order(order))
         work = self._work(order)
         if order.tool == "compile_kernel":
             return compile.request(work)
@@ -147,8 +110,8 @@ class Bench:
     ) -> Evidence:
         """Return what a finished job left, with its artefacts in the object store."""
         host = self.host(files.targets[attempt.target])
-        backend = backend_of(attempt.tool)
         contract = files.contracts[attempt.contract] if attempt.contract else None
+        backend = backend_of(kind_of(attempt.tool, contract))
         status, failure, facts, artefacts = state.status, state.failure, None, {}
         if status is JobStatus.DONE:
             try:
@@ -176,6 +139,8 @@ class Bench:
             grade=facts if isinstance(facts, GradeFacts) else None,
             profile=facts if isinstance(facts, ProfileFacts) else None,
             run=facts if isinstance(facts, RunFacts) else None,
+            serve=facts if isinstance(facts, ServeFacts) else None,
+            deploy=facts if isinstance(facts, DeployFacts) else None,
         )
 
     def evidence_in_cache(self, order: Order, entry: Entry) -> Evidence | None:
@@ -268,6 +233,47 @@ class Bench:
             dims_max=dims.maxima,
         )
 
+    def _serve_order(self, order: Order, *, arm: bool) -> serve.ServeOrder:
+        candidate, sealed = needed(order)
+        campaign, measures = order.files.campaign, measures_of(order)
+        return serve.ServeOrder(
+            job_id=order.job_id,
+            wall_s=campaign.budget.job_wall_s,
+            purpose=order.purpose,
+            stages=measures.stages,
+            candidate=candidate,
+            contents=self._contents(candidate),
+            sealed=sealed,
+            contract_contents=self._contract_files(order, sealed),
+            limits=campaign.limits,
+            target=order.target,
+            threads=order.threads,
+            model_name=campaign.model.name,
+            model_path=model_path(order),
+            plans=plans_of(order),
+            replicas=measures.replicas,
+            restarts=measures.restarts,
+            arm=arm,
+            traffic=measures.traffic,
+        )
+
+    def _deploy_order(self, order: Order) -> deploy.DeployOrder:
+        candidate, _ = needed(order)
+        campaign = order.files.campaign
+        return deploy.DeployOrder(
+            job_id=order.job_id,
+            wall_s=campaign.budget.job_wall_s,
+            candidate=candidate,
+            contents=self._contents(candidate),
+            limits=campaign.limits,
+            target=order.target,
+            threads=order.threads,
+            model_name=campaign.model.name,
+            model_path=model_path(order),
+            plan=candidate_plan(candidate.engine).as_json(),
+            replicas=order.replicas,
+        )
+
     def _contract_files(self, order: Order, sealed: SealedContract) -> Mapping[str, bytes]:
         sealed_files = order.seal_files
         return {
@@ -290,16 +296,9 @@ class Bench:
             return ""
 
 
-def backend_of(tool: str) -> Backend:
-    """Return the backend that a tool's jobs run.
-
-    Raises:
-        NotFound: no tool of that name starts jobs.
-    """
-    for name, kind in _KIND_OF_TOOL.items():
-        if name == tool:
-            return next(backend for backend in BACKENDS if backend.kind == kind)
-    raise NotFound(f"no tool {tool!r} starts jobs", hint=f"tools: {', '.join(_KIND_OF_TOOL)}")
+def backend_of(kind: str) -> Backend:
+    """Return the backend that produces this kind of evidence."""
+    return next(backend for backend in BACKENDS if backend.kind == kind)
 
 
 def _asked(request: JobRequest) -> Digest:

@@ -15,8 +15,7 @@ from inferproof.core.evidence import Evidence
 from inferproof.core.sealed import SealedContract
 from inferproof.core.service import ServiceContract
 from inferproof.core.values import Digest, Entry, JobStatus, Verdict
-from inferproof.gates import judge_all, overall
-from inferproof.gates.armed import survivors
+from inferproof.gates import armed, fidelity_armed, judge_all, overall
 from inferproof.gates.base import Case, ServiceCase
 from inferproof.ledger.bodies import Arming, Attempt, OutcomeOfJob, Seal, dump, parse_body
 from inferproof.ledger.objects import ObjectStore
@@ -151,10 +150,12 @@ def arming_body(
 
 def _survivors(sealed: SealedContract, evidence: Evidence) -> tuple[str, ...] | None:
     """Return the mutants that were not refused; None when none ran."""
-    contract, grade = sealed.contract, evidence.grade
-    if isinstance(contract, ServiceContract) or grade is None or grade.mutants is None:
-        return None
-    return survivors(contract, grade.mutants)
+    contract, grade, serve = sealed.contract, evidence.grade, evidence.serve
+    if isinstance(contract, ServiceContract):
+        ran = None if serve is None else serve.mutants
+        return None if ran is None else fidelity_armed.survivors(contract, ran)
+    ran = None if grade is None else grade.mutants
+    return None if ran is None else armed.survivors(contract, ran)
 
 
 def ran_mutants(evidence: Evidence) -> bool:

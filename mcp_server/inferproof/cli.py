@@ -58,7 +58,10 @@ COMMANDS: tuple[Command, ...] = (
         function="desk:init",
         arguments=(
             _option(
-                "--template", "what to begin with", choices=("kernel", "cpu-tiny"), default="kernel"
+                "--template",
+                "what to begin with",
+                choices=("kernel", "cpu-tiny", "engine-tiny"),
+                default="kernel",
             ),
         ),
     ),

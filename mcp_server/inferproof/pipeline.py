@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, Self, get_args
 
 from inferproof import casework
-from inferproof.bench import Bench, Order
+from inferproof.bench import Bench
 from inferproof.campaign import status as standing
 from inferproof.campaign.candidates import CandidateStore
 from inferproof.campaign.files import (
@@ -29,7 +29,7 @@ from inferproof.core.sealed import SealedContract
 from inferproof.core.values import Digest, Entry, JobStatus, Purpose, utc_now
 from inferproof.docket import Docket
 from inferproof.gates import current_digests
-from inferproof.hosts.base import Host, JobState, follow
+from inferproof.hosts.base import Host, JobState, follow, never
 from inferproof.ledger import approvals
 from inferproof.ledger.bodies import ApprovalRequest, Attempt, CandidateStored, Note, dump
 from inferproof.ledger.seals import read_seals, seal_campaign
@@ -37,11 +37,13 @@ from inferproof.ledger.signing import ApproverKey
 from inferproof.ledger.store import Ledger
 from inferproof.ledger.verify import Report as VerifyReport
 from inferproof.ledger.verify import readable_entries, verify
+from inferproof.orders import Order
 from inferproof.promotion import promote
+from inferproof.rollout import Rollout, has_replicas
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
 LAUNCH_GRACE_S = 30.0
-ARMED_GATES = {"kernel": "numerics", "service": "serving"}
+ARMED_GATES = {"kernel": "numerics", "service": "fidelity"}
 
 
 class Keeper:
@@ -55,6 +57,7 @@ class Keeper:
         self.candidates = CandidateStore(self.state_dir)
         self._archive = casework.Archive(self.ledger.objects)
         self._bench = Bench(self.state_dir, self.candidates, self.ledger.objects)
+        self.rollout = Rollout(self.docket, self._host)
 
     @classmethod
     def open(cls, campaign_dir: Path) -> Self:
@@ -122,13 +125,16 @@ class Keeper:
         purpose: Purpose,
         request_key: str | None = None,
         argv: tuple[str, ...] = (),
+        replicas: int = 1,
     ) -> Started:
         """Start a job; the attempt is in the ledger before anything is drawn or run.
 
         Raises:
             SealBroken, NotFound, UsageError: nothing was started and nothing recorded.
         """
-        order = self._order(tool, candidate=candidate, target=target, purpose=purpose, argv=argv)
+        order = self._order(
+            tool, candidate=candidate, target=target, purpose=purpose, argv=argv, replicas=replicas
+        )
         request = self._bench.request(order, arm=self._must_arm(order))
         attempt = order.attempt(request_key)
         entry, job_id = self.docket.record(attempt, budget_jobs=order.files.campaign.budget.jobs)
@@ -145,13 +151,23 @@ class Keeper:
         return Started(job_id=job_id, is_new=True)
 
     async def follow(
-        self, job_id: str, *, wait_s: float, on_progress: OnProgress | None = None
+        self,
+        job_id: str,
+        *,
+        wait_s: float,
+        on_progress: OnProgress | None = None,
+        replicas: int | None = None,
     ) -> JobReport:
-        """Wait up to `wait_s` seconds for a job's end, settle it, and report it."""
+        """Wait up to `wait_s` seconds for a job's end, settle it, and report it.
+
+        With `replicas`, a deployment that has so many of them healthy is waited for no longer.
+        """
+        until = never if replicas is None else has_replicas(replicas)
         attempt, entry = self.docket.attempt(job_id)
         if self.docket.outcome(job_id) is None:
             try:
-                async for state in follow(self._host(attempt, entry), job_id, wait_s=wait_s):
+                host = self._host(attempt, entry)
+                async for state in follow(host, job_id, wait_s=wait_s, until=until):
                     if on_progress is not None and state.progress is not None:
                         step = state.progress
                         await on_progress(step.done, step.total, step.message)
@@ -245,6 +261,7 @@ class Keeper:
         target: str,
         purpose: Purpose,
         argv: tuple[str, ...],
+        replicas: int,
     ) -> Order:
         """Return what is asked for, resolved against the sealed campaign."""
         seal = self.docket.seal_in_force()
@@ -264,6 +281,7 @@ class Keeper:
             target_name=target,
             purpose=purpose,
             argv=argv,
+            replicas=replicas,
         )
 
     async def _settle(self, attempt: Attempt, entry: Entry) -> JobState:

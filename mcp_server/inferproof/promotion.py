@@ -67,7 +67,7 @@ async def promote(
 async def _running_or_good(court: Court, subject: Subject) -> str | None:
     """Return the promote job to go on with: still running, or judged good and not yet used."""
     seal = court.docket.seal_in_force()
-    spent = {_proof_seq(entry.body) for entry in court.ledger.entries("promotion")}
+    spent = {promotion.outcome_seq for promotion in _promotions(court.ledger)}
     for attempt, entry in reversed(tuple(court.docket.attempts())):
         if not _is_about(attempt, subject) or entry.seq < seal.seq:
             continue
@@ -112,8 +112,9 @@ def _ask_or_move(
     must_ask = (
         "promote" in campaign.approvals.required_for or job.overall is Outcome.APPROVAL_REQUIRED
     )
-    if not must_ask:
-        return _moved(court, job, approval_id=None)
+    unfinished = approvals.find_unfinished(court.ledger, subject)
+    if unfinished is not None or not must_ask:
+        return _moved(court, job, approval_id=unfinished)
     decision = approvals.find_valid(court.ledger, subject, now=now)
     if decision.approval_id is not None:
         approvals.use(court.ledger, subject, now=now)
@@ -141,16 +142,13 @@ def _moved(court: Court, job: JobReport, *, approval_id: str | None) -> Promotio
     attempt, _ = court.docket.attempt(job.job_id)
     if ended is None or attempt.candidate is None or attempt.contract is None:
         raise AssertionError(f"job {job.job_id} was judged without an outcome")
-    court.ledger.append(
-        dump(
-            Promotion(
-                candidate=attempt.candidate,
-                contract=attempt.contract,
-                outcome_seq=ended[1].seq,
-                approval_id=approval_id,
-            )
-        )
+    body = Promotion(
+        candidate=attempt.candidate,
+        contract=attempt.contract,
+        outcome_seq=ended[1].seq,
+        approval_id=approval_id,
     )
+    court.ledger.append_if(lambda locked: None if _is_on_record(locked, body) else dump(body))
     return PromotionReport(
         outcome=Outcome.PASS,
         code=Reason.ACCEPTED,
@@ -160,6 +158,20 @@ def _moved(court: Court, job: JobReport, *, approval_id: str | None) -> Promotio
         job=job,
         head=court.ledger.head,
     )
+
+
+def _is_on_record(ledger: Ledger, body: Promotion) -> bool:
+    """Whether another server has just promoted by the same proof or under the same approval."""
+    return any(
+        earlier.outcome_seq == body.outcome_seq
+        or (body.approval_id is not None and earlier.approval_id == body.approval_id)
+        for earlier in _promotions(ledger)
+    )
+
+
+def _promotions(ledger: Ledger) -> tuple[Promotion, ...]:
+    bodies = (parse_body(entry.body) for entry in ledger.entries("promotion"))
+    return tuple(body for body in bodies if isinstance(body, Promotion))
 
 
 def _what_to_approve(deciding: Verdict | None) -> str:
@@ -176,9 +188,4 @@ def _is_about(attempt: Attempt, subject: Subject) -> bool:
 def _is_current(outcome: OutcomeOfJob) -> bool:
     """Whether the job ran to its end and the gates are still those that judged it."""
     judged_by: dict[str, Digest] = {v.gate: v.gate_digest for v in outcome.verdicts}
-    return outcome.status is JobStatus.DONE and judged_by == current_digests()
-
-
-def _proof_seq(body: dict[str, object]) -> int:
-    promotion = parse_body(body)
-    return promotion.outcome_seq if isinstance(promotion, Promotion) else -1
+    return outcome.status is JobStatus.DONE and judged_by.items() <= current_digests().items()

@@ -1,6 +1,6 @@
 """One file per way to produce evidence; each builds a job and reads its result."""
 
-from inferproof.backends import command, compile, grade, torch_profile
+from inferproof.backends import command, compile, deploy, grade, serve, torch_profile
 from inferproof.backends.base import Backend
 
 BACKENDS: tuple[Backend, ...] = (
@@ -8,4 +8,6 @@ BACKENDS: tuple[Backend, ...] = (
     grade.BACKEND,
     torch_profile.BACKEND,
     command.BACKEND,
+    serve.BACKEND,
+    deploy.BACKEND,
 )

@@ -9,13 +9,15 @@ from pydantic import BaseModel, ValidationError
 from inferproof.core.campaign import Limits
 from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import Json
+from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.errors import InfrastructureError
 from inferproof.core.evidence import BuildFacts, GradeFacts, ProfileFacts, RunFacts
 from inferproof.core.sealed import SealedContract
+from inferproof.core.serving_facts import ServeFacts
 
-Kind: TypeAlias = Literal["compile", "grade", "profile", "run"]
-Slot: TypeAlias = Literal["build", "grade", "profile", "run"]
-Facts: TypeAlias = BuildFacts | GradeFacts | ProfileFacts | RunFacts
+Kind: TypeAlias = Literal["compile", "grade", "profile", "run", "serve", "deploy"]
+Slot: TypeAlias = Literal["build", "grade", "profile", "run", "serve", "deploy"]
+Facts: TypeAlias = BuildFacts | GradeFacts | ProfileFacts | RunFacts | ServeFacts | DeployFacts
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 

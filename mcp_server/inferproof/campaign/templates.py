@@ -1,5 +1,6 @@
 """A new campaign folder from a template; files that exist are never touched."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -13,8 +14,8 @@ from inferproof.campaign.tree import IGNORED
 from inferproof.core.campaign import Campaign
 from inferproof.core.errors import InfrastructureError, UsageError
 
-Template: TypeAlias = Literal["kernel", "cpu-tiny"]
-TEMPLATES: tuple[Template, ...] = ("kernel", "cpu-tiny")
+Template: TypeAlias = Literal["kernel", "cpu-tiny", "engine-tiny"]
+TEMPLATES: tuple[Template, ...] = ("kernel", "cpu-tiny", "engine-tiny")
 
 
 def init(folder: Path, template: Template) -> tuple[Path, ...]:
@@ -37,13 +38,14 @@ def init(folder: Path, template: Template) -> tuple[Path, ...]:
 
 
 # A small campaign is timed on two cores: one for the kernel, one for the clock.
-_THREADS: Mapping[Template, str] = {"kernel": "null", "cpu-tiny": "1"}
+_THREADS: Mapping[Template, str] = {"kernel": "null", "cpu-tiny": "1", "engine-tiny": "1"}
 
 
 def _contents(folder: Path, template: Template) -> dict[str, bytes]:
     campaign = _rendered(f"{template}.yaml.j2", {"name": _name(folder)})
     parsed = parse_bytes(Campaign, campaign, path=CAMPAIGN_FILE)
-    contents = {TARGETS_FILE: _rendered("targets.yaml.j2", {"threads": _THREADS[template]})}
+    target = {"threads": _THREADS[template], "models": _models(template)}
+    contents = {TARGETS_FILE: _rendered("targets.yaml.j2", target)}
     library = resources.files("inferproof.contracts")
     for component in parsed.value.components:
         places = [f"{kind}/{component.contract}" for kind in KINDS]
@@ -52,6 +54,14 @@ def _contents(folder: Path, template: Template) -> dict[str, bytes]:
             contents[f"{CONTRACTS_FOLDER}/{place}/{name}"] = data
     # Last, so that a folder with a campaign.yaml is complete.
     return contents | {CAMPAIGN_FILE: campaign}
+
+
+def _models(template: Template) -> str:
+    """Return the models of a template as YAML: the tiny one that is shipped, or none."""
+    if template != "engine-tiny":
+        return "{}"
+    folder = Path(str(resources.files("inferproof.demo").joinpath("model")))
+    return f"{{tiny-qwen3: {json.dumps(str(folder))}}}"
 
 
 def _rendered(template: str, values: Mapping[str, str]) -> bytes:

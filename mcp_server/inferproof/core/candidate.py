@@ -33,7 +33,9 @@ class Launch(Value):
     cooperative: bool = False
     shared_bytes: Size = 0
     workspace_bytes: Size = 0
-    args: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=64)] = ()
+    args: (
+        Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=64)] | None
+    ) = None
 
 
 class Manifest(Value):

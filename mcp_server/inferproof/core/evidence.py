@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
+from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.gpu_facts import GpuFacts, MachineCode
 from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.values import (
@@ -210,7 +211,7 @@ class Evidence(Value):
     """
 
     schema_version: Literal[1] = 1
-    kind: Literal["compile", "grade", "profile", "run", "serve"]
+    kind: Literal["compile", "grade", "profile", "run", "serve", "deploy"]
     job_id: str
     status: JobStatus
     purpose: Purpose
@@ -229,5 +230,6 @@ class Evidence(Value):
     profile: ProfileFacts | None = None
     run: RunFacts | None = None
     serve: ServeFacts | None = None
+    deploy: DeployFacts | None = None
     failure: str = ""
     log_tail: str = ""

@@ -4,7 +4,9 @@ from typing import Literal
 
 from inferproof.core.values import Digest, JobStatus, Outcome, Purpose, Reason, Value, Verdict
 
-ToolName = Literal["compile_kernel", "check_numerics", "profile", "run", "promote"]
+ToolName = Literal[
+    "compile_kernel", "check_numerics", "profile", "run", "promote", "run_aiperf", "deploy"
+]
 
 
 class Started(Value):

@@ -40,12 +40,19 @@ class TokenScores(Value):
     """Teacher-forced tokens of one path through the engine, one row a token.
 
     `prompt`: logprobs of the prompt's own tokens; `prefix`: the same, one request for each prefix;
-    `decode`: generated greedily, alone; `batch`: with other prompts in flight; `reuse`: the same
-    prompt again. `tie_gap_nats` is the reference's best log-probability less that of the engine's
-    token, on rows that the engine chose. Empty columns were not available.
+    `decode`: generated greedily, alone; `batch`: with other prompts in flight; `reuse`: after a
+    prompt that was the same, or began so. `tie_gap_nats` is the reference's best log-probability
+    less that of the engine's token, on rows that the engine chose. Empty columns were not
+    available.
+
+    Of the `asked` rows, `unreadable` were answered without what the engine was seen to give and
+    `unanswered` were not; what else is missing could not be mapped to tokens.
     """
 
     path: ScoredPath
+    asked: int
+    unreadable: int
+    unanswered: int
     sequence: Counts
     position: Counts
     kl: Column
@@ -84,7 +91,8 @@ class LoadFacts(Value):
     """One AIPerf run. Times are ms from the client's clock; lengths are our own re-tokenisation.
 
     Columns have one row a completed request. `client_lag_p99_ms` is how late the client itself
-    started requests. `compressed_share` is the size of all responses zlib-compressed.
+    started requests. `whole` is 1 for a response with a finish reason
+    and an end of stream. `compressed_share` is the size of all responses zlib-compressed.
     """
 
     arm: Arm
@@ -107,6 +115,7 @@ class LoadFacts(Value):
     osl_asked: Counts
     osl: Counts
     chunks: Counts
+    whole: Counts
     finish_reasons: dict[str, int]
     distinct_responses: int
     compressed_share: Annotated[float, Field(ge=0)] | None

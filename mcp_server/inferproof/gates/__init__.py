@@ -14,9 +14,13 @@ from collections.abc import Iterator, Sequence
 
 from inferproof.core.values import Digest, Outcome, Reason, Verdict
 from inferproof.gates.armed import Armed
+from inferproof.gates.audit import Audited
 from inferproof.gates.base import Case, Gate, ServiceCase
+from inferproof.gates.believability import Believable
 from inferproof.gates.compiled import Compiled
 from inferproof.gates.conduct import Conduct
+from inferproof.gates.fidelity import FidelityGate
+from inferproof.gates.fidelity_armed import FidelityArmed
 from inferproof.gates.numerics import Numerics
 from inferproof.gates.objectives import Objectives
 from inferproof.gates.physics import Physics
@@ -35,8 +39,13 @@ GATES: tuple[Gate[Case], ...] = (
     Physics(),
 )
 COMPILE_GATES: tuple[Gate[Case], ...] = (Compiled(),)
-FIDELITY_GATES: tuple[Gate[ServiceCase], ...] = (Serving(), Provenance())
-LOAD_GATES: tuple[Gate[ServiceCase], ...] = (Objectives(),)
+FIDELITY_GATES: tuple[Gate[ServiceCase], ...] = (
+    Serving(),
+    Provenance(),
+    FidelityArmed(),
+    FidelityGate(),
+)
+LOAD_GATES: tuple[Gate[ServiceCase], ...] = (Believable(), Audited(), Objectives())
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.APPROVAL_REQUIRED, Outcome.PASS)
 SAYS_NOTHING = frozenset({Reason.DIGEST_MISMATCH, Reason.COMPILER_MISSING, Reason.INFRASTRUCTURE})
@@ -54,6 +63,8 @@ def _judge_each(case: Case | ServiceCase) -> Iterator[Verdict]:
     if isinstance(case, Case):
         gates = {"grade": GATES, "compile": COMPILE_GATES}.get(case.evidence.kind, ())
         yield from (gate.judge(case) for gate in gates)
+        return
+    if case.evidence.kind != "serve":
         return
     yield from (gate.judge(case) for gate in FIDELITY_GATES)
     serve = case.evidence.serve

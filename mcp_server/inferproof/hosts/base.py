@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -72,13 +72,25 @@ class Host(Protocol):
         """End the job and everything it started; return its final state."""
         ...
 
+    async def tell(self, job_id: str, name: str, data: Mapping[str, Json]) -> None:
+        """Leave `data` as the file `name` of a running job, which looks for it."""
+        ...
+
     async def result_dir(self, job_id: str) -> Path:
         """Return a local folder that holds the job's `result.json` and `files/`."""
         ...
 
 
-async def follow(host: Host, job_id: str, *, wait_s: float) -> AsyncIterator[JobState]:
-    """Yield the job's state now and at each change, until it is final or `wait_s` have passed."""
+def never(state: JobState) -> bool:
+    """Say that a job shall be followed to its end."""
+    del state
+    return False
+
+
+async def follow(
+    host: Host, job_id: str, *, wait_s: float, until: Callable[[JobState], bool] = never
+) -> AsyncIterator[JobState]:
+    """Yield the job's state now and at each change, until its end, `until`, or `wait_s` passed."""
     deadline = time.monotonic() + wait_s
     seen: JobState | None = None
     while True:
@@ -87,6 +99,6 @@ async def follow(host: Host, job_id: str, *, wait_s: float) -> AsyncIterator[Job
             seen = state
             yield state
         remaining_s = deadline - time.monotonic()
-        if state.status.is_final or remaining_s <= 0:
+        if state.status.is_final or until(state) or remaining_s <= 0:
             return
         await asyncio.sleep(min(_POLL_S, remaining_s))

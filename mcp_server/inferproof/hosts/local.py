@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -96,6 +97,17 @@ class Local:
             (folder / "cancel").touch()
             await self._stop(folder)
         return _state(folder)
+
+    async def tell(self, job_id: str, name: str, data: Mapping[str, Json]) -> None:
+        """Leave `data` as the file `name` of a running job, whole or not at all.
+
+        Raises:
+            NotFound: no job of that id was started here.
+        """
+        folder = self._folder(job_id)
+        temporary = folder / f".{name}.{os.getpid()}"
+        temporary.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
+        temporary.replace(folder / name)
 
     async def result_dir(self, job_id: str) -> Path:
         """Return the folder that holds the job's `result.json` and `files/`."""

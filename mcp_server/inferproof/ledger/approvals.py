@@ -15,6 +15,7 @@ from inferproof.ledger.bodies import (
     Approval,
     ApprovalRequest,
     ApprovalUsed,
+    Promotion,
     dump,
     json_body,
     parse_body,
@@ -25,7 +26,7 @@ from inferproof.ledger.seals import current_seal
 from inferproof.ledger.signing import ApproverKey, is_signed_json
 from inferproof.ledger.store import Ledger
 
-KINDS = ("approval_request", "approval", "approval_used")
+KINDS = ("approval_request", "approval", "approval_used", "promotion")
 
 
 class Subject(Value):
@@ -51,6 +52,7 @@ class ApprovalBook:
         self.requests: dict[str, ApprovalRequest] = {}
         self.approvals: dict[str, Approval] = {}
         self.used: dict[str, int] = {}
+        self._unfinished: dict[str, Subject] = {}
 
     @classmethod
     def read(cls, entries: Iterable[Entry], approver_public_key: str) -> "ApprovalBook":
@@ -69,6 +71,9 @@ class ApprovalBook:
                 return self._see_approval(approval, entry)
             case ApprovalUsed() as used:
                 return self._see_use(used, entry)
+            case Promotion(approval_id=str(approval_id)):
+                self._unfinished.pop(approval_id, None)
+                return ""
             case _:
                 return ""
 
@@ -88,6 +93,10 @@ class ApprovalBook:
         """Return whether the approval of that id is about `subject`."""
         approval = self.approvals.get(approval_id)
         return approval is not None and _subject(approval) == subject
+
+    def unfinished(self, subject: Subject) -> str | None:
+        """Return the used approval of a promotion that is not on record: its writer died."""
+        return next((key for key, about in self._unfinished.items() if about == subject), None)
 
     def open_request(self, subject: Subject, *, now: datetime) -> ApprovalRequest | None:
         """Return the request about `subject` that still can be answered or used."""
@@ -131,6 +140,8 @@ class ApprovalBook:
             return "uses an approval that nobody gave"
         problem = self._why_not(approval, entry.at)
         self.used.setdefault(used.approval_id, entry.seq)
+        if approval.action == "promote" and not problem:
+            self._unfinished[used.approval_id] = _subject(approval)
         return problem
 
 
@@ -198,6 +209,14 @@ def approve(ledger: Ledger, asked: ApprovalRequest, key: ApproverKey) -> Entry:
 def find_valid(ledger: Ledger, subject: Subject, *, now: datetime) -> Decision:
     """Return whether `subject` may go ahead now, without using the approval up."""
     return _book(ledger).decide(subject, now=now)
+
+
+def find_unfinished(ledger: Ledger, subject: Subject) -> str | None:
+    """Return the approval that was used for `subject` by a server that died before it promoted.
+
+    It is still good, for that same promotion and for nothing else.
+    """
+    return _book(ledger).unfinished(subject)
 
 
 def use(ledger: Ledger, subject: Subject, *, now: datetime) -> Entry:

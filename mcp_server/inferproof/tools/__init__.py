@@ -4,12 +4,14 @@ from inferproof.tools import (
     campaign_status,
     check_numerics,
     compile_kernel,
+    deploy,
     evidence,
     job,
     job_cancel,
     profile,
     promote,
     run,
+    run_aiperf,
     submit_candidate,
 )
 from inferproof.tools.spec import Tool
@@ -20,6 +22,8 @@ TOOLS: tuple[Tool, ...] = (
     compile_kernel.TOOL,
     check_numerics.TOOL,
     profile.TOOL,
+    deploy.TOOL,
+    run_aiperf.TOOL,
     promote.TOOL,
     run.TOOL,
     job.TOOL,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.evidence import (
     BuildFacts,
     CallFacts,
@@ -13,16 +14,23 @@ from inferproof.core.evidence import (
 from inferproof.core.values import Purpose
 from inferproof.gates.intervals import Speed, is_complete, speeds
 from inferproof.tools.results import Fact, clip
+from inferproof.tools.serve_facts import serve_facts
+
+_INCIDENTS = 8
 
 
 def facts_of(evidence: Evidence) -> tuple[Fact, ...]:
     """Return the facts to show; a graded check shows speed and counts only."""
     if evidence.grade is not None:
         return tuple(_grade_facts(evidence.grade, practice=evidence.purpose is Purpose.PRACTICE))
+    if evidence.serve is not None:
+        return tuple(serve_facts(evidence.serve, graded=evidence.purpose is Purpose.GRADED))
     if evidence.profile is not None:
         return tuple(_profile_facts(evidence.profile))
     if evidence.run is not None:
         return tuple(_run_facts(evidence.run))
+    if evidence.deploy is not None:
+        return deploy_facts(evidence.deploy)
     return tuple(_build_facts(evidence.build)) if evidence.build is not None else ()
 
 
@@ -47,6 +55,23 @@ def diagnostics_of(build: BuildFacts) -> tuple[str, ...]:
         f"{d.file}:{d.line if d.line is not None else '?'}: {d.severity}: {clip(d.message, 240)}"
         for d in sorted(build.diagnostics, key=lambda d: order[d.severity])
     )
+
+
+def deploy_facts(deploy: DeployFacts) -> tuple[Fact, ...]:
+    """Return where a deployment answers, how many replicas do, and what went wrong with them."""
+    facts = [Fact(name="endpoint", value=deploy.endpoint or "none: nothing serves yet")]
+    for one in deploy.deployments:
+        facts += [
+            Fact(name="replicas", value=one.replicas),
+            Fact(name="healthy", value=one.healthy),
+        ]
+        if one.ready_s is not None:
+            facts.append(Fact(name="ready", value=round(one.ready_s, 3), unit="s"))
+        facts += [
+            Fact(name="incident", value=f"{incident.code}: {clip(incident.detail, 300)}")
+            for incident in one.incidents[-_INCIDENTS:]
+        ]
+    return tuple(facts)
 
 
 def dims_text(dims: dict[str, int]) -> str:

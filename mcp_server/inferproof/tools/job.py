@@ -6,7 +6,7 @@ from pydantic import Field
 
 from inferproof.tools.results import JobResult, fitted, handle_of
 from inferproof.tools.spec import Call, Tool, Wait
-from inferproof.tools.work import told
+from inferproof.tools.work import told_now
 
 LISTED = 20
 JobId = Annotated[
@@ -26,7 +26,7 @@ async def job(call: Call, job_id: JobId = "", wait_s: Wait = 45.0) -> JobResult:
     """
     if job_id:
         report = await call.keeper.follow(job_id, wait_s=wait_s, on_progress=call.on_progress)
-        return told(call, report)
+        return await told_now(call, report)
     reports = tuple(reversed(await call.keeper.jobs()))
     running = [report for report in reports if not report.status.is_final]
     return fitted(

@@ -191,6 +191,12 @@ def _done_summary(what: str, report: JobReport) -> str:
 
 def _next_steps(report: JobReport) -> tuple[str, ...]:
     match report.status:
+        case JobStatus.QUEUED | JobStatus.RUNNING if report.tool == "deploy":
+            return (
+                "send requests to the endpoint once every replica is healthy",
+                "call deploy with another number of replicas to scale it",
+                f"call job_cancel with job_id {report.job_id} to end it",
+            )
         case JobStatus.QUEUED | JobStatus.RUNNING:
             return (f"call job with job_id {report.job_id} until it has ended",)
         case JobStatus.FAILED | JobStatus.LOST:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 from pydantic import Field
 
 from inferproof.core.candidate import Candidate
+from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.evidence import Evidence
 from inferproof.core.reports import JobReport, PromotionReport, Started
 from inferproof.core.values import Purpose
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # it reads YAML, which the server does not need to start
     from inferproof.campaign.files import CampaignFiles
 
 Progress = Callable[[float, float, str], Awaitable[None]]
-StartedTool = Literal["compile_kernel", "check_numerics", "profile", "run"]
+StartedTool = Literal["compile_kernel", "check_numerics", "profile", "run", "run_aiperf", "deploy"]
 
 CandidateRef = Annotated[
     str,
@@ -72,8 +73,25 @@ class Status(Protocol):
         ...
 
 
+class Rollout(Protocol):
+    """The running deployments."""
+
+    async def scale(self, candidate: str, *, target: str, replicas: int) -> str | None:
+        """Tell a candidate's running deployment how many replicas to have; return its job."""
+        ...
+
+    async def facts(self, job_id: str) -> DeployFacts | None:
+        """Return how a deployment stands by its own word."""
+        ...
+
+
 class Keeper(Protocol):
     """The part of the keeper that tools ask."""
+
+    @property
+    def rollout(self) -> Rollout:
+        """The running deployments."""
+        ...
 
     def head(self) -> str:
         """Return the digest of the newest ledger entry."""
@@ -96,14 +114,20 @@ class Keeper(Protocol):
         purpose: Purpose,
         request_key: str | None,
         argv: tuple[str, ...] = (),
+        replicas: int = 1,
     ) -> Started:
         """Start a job, or find the one of that request key; it is in the ledger by then."""
         ...
 
     async def follow(
-        self, job_id: str, *, wait_s: float, on_progress: Progress | None
+        self,
+        job_id: str,
+        *,
+        wait_s: float,
+        on_progress: Progress | None,
+        replicas: int | None = None,
     ) -> JobReport:
-        """Wait up to `wait_s` seconds for the end of a job and report it."""
+        """Wait up to `wait_s` seconds for the end of a job, or for its replicas; report it."""
         ...
 
     async def report(self, job_id: str) -> JobReport:

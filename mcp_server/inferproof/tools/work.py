@@ -6,7 +6,7 @@ import anyio
 
 from inferproof.core.reports import JobReport
 from inferproof.core.values import Purpose
-from inferproof.tools.facts import facts_of, rows_of
+from inferproof.tools.facts import deploy_facts, facts_of, rows_of
 from inferproof.tools.results import JobResult, of_job
 from inferproof.tools.spec import Call, StartedTool
 
@@ -47,9 +47,45 @@ async def start_and_wait(
     return told(call, report)
 
 
+async def deploy_and_wait(
+    call: Call,
+    *,
+    candidate: str,
+    replicas: int,
+    target: str,
+    request_key: str | None,
+    wait_s: float,
+) -> JobResult:
+    """Scale the candidate's running deployment, or start one; return how it stands."""
+    keeper = call.keeper
+    job_id = await keeper.rollout.scale(candidate, target=target, replicas=replicas)
+    if job_id is None:
+        started = await keeper.start(
+            "deploy",
+            candidate=candidate,
+            target=target,
+            purpose=Purpose.PRACTICE,
+            request_key=request_key,
+            replicas=replicas,
+        )
+        job_id = started.job_id
+    report = await keeper.follow(
+        job_id, wait_s=wait_s, on_progress=call.on_progress, replicas=replicas
+    )
+    return await told_now(call, report)
+
+
 def told(call: Call, report: JobReport) -> JobResult:
     """Return a report with the facts of its evidence, if it has any yet."""
     if report.evidence is None:
         return of_job(report)
     evidence = call.keeper.evidence(report.evidence)
     return of_job(report, facts=facts_of(evidence), rows=rows_of(evidence))
+
+
+async def told_now(call: Call, report: JobReport) -> JobResult:
+    """Return the same, with the endpoint of a deployment that runs."""
+    running = None
+    if report.tool == "deploy" and report.evidence is None:
+        running = await call.keeper.rollout.facts(report.job_id)
+    return told(call, report) if running is None else of_job(report, facts=deploy_facts(running))

@@ -2,10 +2,13 @@
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from inferproof_remote import job
+from inferproof_remote.incidents import BenchError
+from inferproof_remote.sent import CHECKED, checked
 from inferproof_remote.serving.balancer import find_haproxy
 from inferproof_remote.serving.deployment import Deployment
 from inferproof_remote.serving.plans import Place, parse_plan
@@ -35,11 +38,15 @@ def deploy(job_dir: Path) -> dict[str, object]:
     asked = job.read_job(job_dir)
     until = time.monotonic() + asked.wall_s - min(_FAREWELL_S, asked.wall_s / 4)
     spec = asked.spec
+    files = job.as_table(spec["candidate_files"], "candidate_files")
+    strangers = checked(job_dir, "candidate", files)
+    if strangers:
+        raise BenchError(strangers[0].detail)
     model = job.as_table(spec["model"], "model")
     work = job_dir / "work"
     work.mkdir()
     place = Place(
-        candidate=job_dir / "in" / "candidate",
+        candidate=job_dir / CHECKED / "candidate",
         model=Path(str(model["path"])),
         limits=job.as_table(spec["limits"], "limits"),
         threads=int(job.as_number(spec["threads"], "threads")),
@@ -52,12 +59,12 @@ def deploy(job_dir: Path) -> dict[str, object]:
         arm="candidate",
         place=place,
         replicas=replicas,
-        haproxy=find_haproxy(),
+        haproxy=_haproxy(spec),
         name="candidate",
     )
     with deployment:
         _follow(job_dir, deployment, until)
-        return _facts(deployment)
+        return _facts(job_dir, deployment)
 
 
 def _follow(job_dir: Path, deployment: Deployment, until: float) -> None:
@@ -86,18 +93,24 @@ def _look(deployment: Deployment) -> _Seen:
 
 
 def _tell(job_dir: Path, deployment: Deployment, seen: _Seen) -> None:
-    state = json.dumps(_facts(deployment), allow_nan=False)
+    state = json.dumps(_facts(job_dir, deployment), allow_nan=False)
     job.write_atomically(job_dir / "out" / STATE, state)
     where = seen.endpoint or "no endpoint"
     message = f"{where}, {seen.healthy} of {seen.asked} replicas healthy"
     job.report_progress(job_dir, seen.healthy, seen.asked, message)
 
 
-def _facts(deployment: Deployment) -> dict[str, object]:
+def _facts(job_dir: Path, deployment: Deployment) -> dict[str, object]:
     return {
+        "candidate_seen": job.read_job(job_dir).spec["candidate_digest"],
         "endpoint": deployment.endpoint,
         "deployments": [deployment.facts(restart=0, features={})],
     }
+
+
+def _haproxy(spec: Mapping[str, object]) -> Path | None:
+    named = job.as_table(spec["tools"], "tools")["haproxy"]
+    return find_haproxy() if named is None else Path(str(named))
 
 
 def _wanted(job_dir: Path, present: int) -> int:

@@ -1,0 +1,73 @@
+"""How an engine is measured at each tier: what is done, how often, on which traffic."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferproof.backends.serve import Stage
+from inferproof.core.candidate import Candidate
+from inferproof.core.canonical import Json
+from inferproof.core.errors import UsageError
+from inferproof.core.sealed import SealedContract
+from inferproof.core.service import Traffic
+from inferproof.core.values import Purpose
+from inferproof.orders import Order
+from inferproof.serving.engines import baseline_plan, candidate_plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """What one job does to an engine."""
+
+    stages: tuple[Stage, ...]
+    replicas: int
+    restarts: int
+    traffic: Sequence[Traffic]
+
+
+def needed(order: Order) -> tuple[Candidate, SealedContract]:
+    """Return the candidate and its contract.
+
+    Raises:
+        UsageError: no candidate was named.
+    """
+    if order.candidate is None or order.contract is None:
+        raise UsageError(f"{order.tool} needs a candidate", hint="call submit_candidate first")
+    return order.candidate, order.contract
+
+
+def measures_of(order: Order) -> Measures:
+    """Return what an order measures: only graded runs have the sealed traffic and restarts."""
+    contract = needed(order)[1].service
+    if order.tool == "check_numerics":
+        return Measures(stages=("fidelity",), replicas=1, restarts=1, traffic=())
+    graded = order.purpose is Purpose.GRADED
+    return Measures(
+        stages=("fidelity", "load"),
+        replicas=contract.replicas if graded else 1,
+        restarts=contract.restarts if graded else 1,
+        traffic=contract.graded if graded else contract.practice,
+    )
+
+
+def plans_of(order: Order) -> dict[str, dict[str, Json]]:
+    """Return how the replicas of each arm are started; without load there is no baseline."""
+    candidate, sealed = needed(order)
+    plans = {"candidate": candidate_plan(candidate.engine).as_json()}
+    if "load" in measures_of(order).stages:
+        plans["baseline"] = baseline_plan(sealed.service.baseline).as_json()
+    return plans
+
+
+def model_path(order: Order) -> str:
+    """Return where the campaign's model lies on the target.
+
+    Raises:
+        UsageError: targets.yaml does not say.
+    """
+    name, models = order.files.campaign.model.name, order.target.models
+    if name not in models:
+        raise UsageError(
+            f"targets.yaml does not say where model {name!r} lies on target {order.target_name!r}",
+            hint=f"a person adds `models: {{{name}: /absolute/folder}}` to it and seals again",
+        )
+    return models[name]

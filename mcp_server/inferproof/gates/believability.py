@@ -1,0 +1,129 @@
+"""Believability: a load run's numbers count only if the run is what it was meant to be.
+
+The client's exit code and summary prove nothing alone: an engine can answer errors within a 200,
+close early, send all text at once, or repeat itself, and still look like a fast success.
+"""
+
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from inferproof.core.service import Believability
+from inferproof.core.serving_facts import LoadFacts, ServeFacts
+from inferproof.core.values import Reason, Verdict
+from inferproof.gates.base import Clerk, ServiceCase
+
+CLERK = Clerk("believability", __name__)
+KILLED = -1
+NEXT_STEPS = {
+    Reason.REQUESTS_FAILED: "Answer every request of this traffic; read the errors in evidence.",
+    Reason.RUN_INCOMPLETE: "End every stream with a finish_reason and [DONE].",
+    Reason.WRONG_LENGTH: "Honour max_tokens and ignore_eos exactly.",
+    Reason.CHUNKED_STREAM: "Stream each token as it is made; ITL means nothing otherwise.",
+    Reason.REPETITIVE: "Compute each response; the reference's text is richer on these prompts.",
+}
+Finding = tuple[Reason, str]
+
+
+class Believable:
+    """Passes when every run of both arms is complete, of the asked lengths, and varied."""
+
+    name = CLERK.gate
+
+    def judge(self, case: ServiceCase) -> Verdict:
+        """Return whether the load runs may be compared at all."""
+        serve = case.evidence.serve
+        if serve is None or not serve.loads:
+            return CLERK.unmeasured("any load run")
+        rules = case.contract.believability
+        for run in serve.loads:
+            doubt = _bench_doubt(run, rules)
+            if doubt:
+                return CLERK.doubts(doubt[0], f"{_where(run)}: {doubt[1]}")
+        for run in (each for each in serve.loads if each.arm == "candidate"):
+            for code, what in _findings(run, serve, rules):
+                return CLERK.fails(code, f"{_where(run)}: {what}", NEXT_STEPS[code])
+        for run in (each for each in serve.loads if each.arm == "baseline"):
+            for _, what in _findings(run, serve, rules):
+                return CLERK.doubts(Reason.INFRASTRUCTURE, f"{_where(run)}: {what}")
+        requests = sum(run.completed for run in serve.loads)
+        return CLERK.passes(f"{len(serve.loads)} runs, {requests} requests, nothing odd")
+
+
+def _bench_doubt(run: LoadFacts, rules: Believability) -> Finding | None:
+    """Return what went wrong that is not the engine's doing."""
+    if run.exit_code is None or run.exit_code <= KILLED or run.was_cancelled:
+        how = "was ended" if run.was_cancelled else f"ended by signal {-(run.exit_code or 0)}"
+        return Reason.INFRASTRUCTURE, f"the load generator {how}"
+    if not run.completed and not run.errors:
+        return Reason.INFRASTRUCTURE, f"no request was sent: {run.failure[-300:]}"
+    lag_ms, latencies = run.client_lag_p99_ms, run.latency_ms
+    if latencies and (
+        lag_ms is None or lag_ms > rules.client_lag_share_at_most * median(latencies)
+    ):
+        late = "at an unknown time" if lag_ms is None else f"up to {lag_ms:.1f} ms late"
+        return Reason.CLIENT_SATURATED, f"the client itself started requests {late}"
+    return None
+
+
+def _findings(run: LoadFacts, serve: ServeFacts, rules: Believability) -> Iterator[Finding]:
+    for rule in _RULES:
+        found = rule(run, serve, rules)
+        if found is not None:
+            yield found
+
+
+def _errors(run: LoadFacts, _: ServeFacts, rules: Believability) -> Finding | None:
+    failed = run.asked - run.completed
+    if failed <= rules.error_share_at_most * run.asked:
+        return None
+    kinds = ", ".join(f"{count} x {kind}" for kind, count in sorted(run.errors.items()))
+    return Reason.REQUESTS_FAILED, f"{failed} of {run.asked} requests failed: {kinds or 'missing'}"
+
+
+def _completeness(run: LoadFacts, _: ServeFacts, __: Believability) -> Finding | None:
+    cut = run.completed - sum(run.whole)
+    if run.exit_code == 0 and run.is_complete and not cut and len(run.whole) == run.completed:
+        return None
+    return Reason.RUN_INCOMPLETE, f"{cut} responses have no end; client exit {run.exit_code}"
+
+
+def _lengths(run: LoadFacts, _: ServeFacts, rules: Believability) -> Finding | None:
+    off = sum(abs(got - asked) for got, asked in zip(run.osl, run.osl_asked, strict=True))
+    share = off / max(1, sum(run.osl_asked))
+    if share <= rules.osl_off_by_at_most:
+        return None
+    return Reason.WRONG_LENGTH, f"output lengths are off by {share:.1%} of what was asked"
+
+
+def _chunks(run: LoadFacts, _: ServeFacts, rules: Believability) -> Finding | None:
+    worst = max(got / max(1, chunks) for got, chunks in zip(run.osl, run.chunks, strict=True))
+    if worst <= rules.tokens_per_chunk_at_most:
+        return None
+    return Reason.CHUNKED_STREAM, f"up to {worst:.1f} tokens a chunk"
+
+
+def _variety(run: LoadFacts, serve: ServeFacts, rules: Believability) -> Finding | None:
+    if run.distinct_responses < rules.distinct_share_at_least * run.completed:
+        return Reason.REPETITIVE, f"{run.distinct_responses} of {run.completed} responses differ"
+    usual = [
+        other.compressed_share
+        for other in serve.loads
+        if other.arm == "baseline" and other.traffic == run.traffic and other.compressed_share
+    ]
+    least = rules.compressed_over_baseline_at_least * median(usual) if usual else 0.0
+    if run.compressed_share is None or run.compressed_share < least:
+        return Reason.REPETITIVE, "the responses repeat themselves far more than the baseline's"
+    return None
+
+
+_RULES: tuple[Callable[[LoadFacts, ServeFacts, Believability], Finding | None], ...] = (
+    _errors,
+    _completeness,
+    _lengths,
+    _chunks,
+    _variety,
+)
+
+
+def _where(run: LoadFacts) -> str:
+    return f"{run.traffic} on the {run.arm}, round {run.restart + 1}"

@@ -1,0 +1,89 @@
+"""What is to be done, resolved against the sealed campaign."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inferproof.campaign.files import CampaignFiles
+from inferproof.core.campaign import Target
+from inferproof.core.candidate import Candidate
+from inferproof.core.errors import NotFound
+from inferproof.core.reports import ToolName
+from inferproof.core.sealed import SealedContract
+from inferproof.core.values import Digest, Purpose
+from inferproof.ledger.bodies import Attempt
+
+_KERNEL: Mapping[ToolName, str] = {
+    "compile_kernel": "compile",
+    "check_numerics": "grade",
+    "promote": "grade",
+    "profile": "profile",
+    "run": "run",
+}
+_SERVICE: Mapping[ToolName, str] = {
+    "check_numerics": "serve",
+    "run_aiperf": "serve",
+    "promote": "serve",
+    "deploy": "deploy",
+    "run": "run",
+}
+
+
+def kind_of(tool: str, contract: SealedContract | None) -> str:
+    """Return which evidence a tool's jobs produce under a contract.
+
+    Raises:
+        NotFound: the tool does nothing for that kind of contract.
+    """
+    is_service = contract is not None and contract.contract.kind == "service"
+    known = _SERVICE if is_service else _KERNEL
+    for name, kind in known.items():
+        if name == tool:
+            return kind
+    raise NotFound(
+        f"{tool} is not for {'engines' if is_service else 'kernels'}",
+        hint=f"tools that are: {', '.join(known)}",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be done, resolved against the sealed campaign."""
+
+    job_id: str
+    tool: ToolName
+    files: CampaignFiles
+    seal_files: Mapping[str, Digest]
+    candidate: Candidate | None
+    contract: SealedContract | None
+    target_name: str
+    purpose: Purpose
+    argv: tuple[str, ...]
+    replicas: int = 1
+
+    @property
+    def target(self) -> Target:
+        """The inventory's entry for the target."""
+        return self.files.targets[self.target_name]
+
+    @property
+    def threads(self) -> int:
+        """How many threads each arm may use."""
+        return self.target.threads or len(os.sched_getaffinity(0))
+
+    @property
+    def kind(self) -> str:
+        """Which evidence this order produces."""
+        return kind_of(self.tool, self.contract)
+
+    def attempt(self, request_key: str | None) -> Attempt:
+        """Return the record of this order."""
+        return Attempt(
+            job_id=self.job_id,
+            tool=self.tool,
+            purpose=self.purpose,
+            candidate=self.candidate.digest if self.candidate else None,
+            contract=self.contract.contract.name if self.contract else None,
+            target=self.target_name,
+            request_key=request_key,
+        )

@@ -1,0 +1,78 @@
+"""The few facts of an engine's measurement that a model needs to see at once, with units."""
+
+from collections.abc import Iterable
+from statistics import fmean
+from typing import get_args
+
+from inferproof.core.service import Metric
+from inferproof.core.serving_facts import DeploymentFacts, FidelityFacts, LoadFacts, ServeFacts
+from inferproof.gates.ratios import ratio_of
+from inferproof.tools.results import Fact, clip
+
+_UNITS = {"output_tokens_per_s": "tokens/s", "requests_per_s": "requests/s"}
+_LOG_CHARACTERS = 600
+
+
+def serve_facts(serve: ServeFacts, *, graded: bool) -> Iterable[Fact]:
+    """Yield how the engine started, how far it is from the reference, and how it served."""
+    yield Fact(name="separation", value=serve.apart)
+    for start in serve.deployments:
+        yield from _start_facts(start)
+    if not graded:
+        for fidelity in serve.fidelity:
+            yield from _fidelity_facts(fidelity)
+    for traffic in dict.fromkeys(run.traffic for run in serve.loads):
+        yield from _ratio_facts(serve, traffic)
+    for run in serve.loads:
+        yield from _run_facts(run)
+
+
+def _start_facts(start: DeploymentFacts) -> Iterable[Fact]:
+    where = f"{start.arm}, round {start.restart + 1}"
+    ready = "not ready" if start.ready_s is None else round(start.ready_s, 2)
+    yield Fact(name=f"ready {where}", value=ready, unit="s")
+    for incident in start.incidents[:4]:
+        yield Fact(name=f"incident {where}", value=f"{incident.code}: {clip(incident.detail, 200)}")
+    if start.healthy < start.replicas or start.incidents:
+        yield Fact(name=f"log {where}", value=clip(start.log_tail[-_LOG_CHARACTERS:], 600))
+    if start.arm == "candidate" and start.restart == 0:
+        shown = ", ".join(name for name, has in sorted(start.features.items()) if has)
+        yield Fact(name="features", value=shown or "none")
+
+
+def _fidelity_facts(fidelity: FidelityFacts) -> Iterable[Fact]:
+    for table in fidelity.scores:
+        if table.kl:
+            yield Fact(name=f"KL {table.path}", value=_short(fmean(table.kl)), unit="nats, mean")
+            floor = _short(fmean(table.floor_kl))
+            yield Fact(name=f"KL floor {table.path}", value=floor, unit="nats, mean")
+        if table.tie_gap_nats:
+            worst = _short(max(table.tie_gap_nats))
+            yield Fact(
+                name=f"largest gap of a greedy token, {table.path}", value=worst, unit="nats"
+            )
+
+
+def _ratio_facts(serve: ServeFacts, traffic: str) -> Iterable[Fact]:
+    for metric in get_args(Metric):
+        ratio = ratio_of(serve, traffic, metric)
+        if ratio.value <= 0:
+            continue
+        unit = _UNITS.get(metric, "ms")
+        yield Fact(
+            name=f"{metric} {traffic}",
+            value=f"{_short(ratio.value)}x ({_short(ratio.low)} to {_short(ratio.high)}); "
+            f"{_short(ratio.candidate)} against {_short(ratio.baseline)} {unit}",
+            unit="ratio over baseline, 95 % interval, medians",
+        )
+
+
+def _run_facts(run: LoadFacts) -> Iterable[Fact]:
+    where = f"{run.traffic}, {run.arm}, round {run.restart + 1}"
+    if run.completed < run.asked or run.failure:
+        said = f"{run.completed} of {run.asked} requests completed; {clip(run.failure, 300)}"
+        yield Fact(name=f"run {where}", value=said)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")

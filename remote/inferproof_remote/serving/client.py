@@ -1,0 +1,346 @@
+"""A small client of OpenAI-compatible completions, over TCP or a unix socket.
+
+An engine's answer is hostile text: it is parsed into typed rows here and nowhere else. A token is
+named by its id where the engine gives one, else by the text that the engine wrote for it.
+"""
+
+import http.client
+import json
+import math
+import socket
+import threading
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+TokenRef: TypeAlias = int | str
+_LARGEST_ANSWER = 256 << 20
+
+
+class EngineError(Exception):
+    """The engine did not answer, or not with a completion."""
+
+
+class NoAnswer(EngineError):
+    """Nothing came back: no connection, a broken one, or no answer in time."""
+
+
+class BadAnswer(EngineError):
+    """Something came back that is no completion: an error status or text that does not parse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One greedy completion; `prompt_scores` asks for the prompt's own log-probabilities too."""
+
+    prompt: tuple[int, ...] | str
+    max_tokens: int
+    logprobs: int | None = None
+    prompt_scores: str = ""
+    ignore_eos: bool = True
+    temperature: float = 0.0
+    seed: int | None = None
+
+    def body(self, model: str) -> dict[str, Json]:
+        """Return the JSON that is posted; `prompt_scores` is '', 'prompt_logprobs' or 'echo'."""
+        prompt: Json = self.prompt if isinstance(self.prompt, str) else [*self.prompt]
+        body: dict[str, Json] = {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "ignore_eos": self.ignore_eos,
+            "return_token_ids": True,
+        }
+        if self.seed is not None:
+            body["seed"] = self.seed
+        if self.logprobs is not None:
+            body["logprobs"] = self.logprobs
+        if self.prompt_scores == "prompt_logprobs":
+            body["prompt_logprobs"] = self.logprobs or 1
+        if self.prompt_scores == "echo":
+            body["echo"] = True
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What an engine says of one token: which it is, and its listed log-probabilities."""
+
+    token: TokenRef | None
+    logprob: float | None
+    listed: Mapping[TokenRef, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One answer. Absent parts are None; `chunks` counts the parts of a streamed answer."""
+
+    text: str
+    finish_reason: str
+    token_ids: tuple[int, ...] | None = None
+    rows: tuple[Row, ...] | None = None
+    prompt_rows: tuple[Row | None, ...] | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    chunks: int = 1
+
+
+Answer: TypeAlias = "Completion | EngineError"
+
+
+class Engine(Protocol):
+    """Whatever completes prompts: a server behind HTTP, or a model in this process."""
+
+    def complete(self, request: Request) -> Answer:
+        """Return the answer, or the error in its place."""
+        ...
+
+    def complete_together(self, requests: Sequence[Request]) -> list[Answer]:
+        """Return the answers of requests that were all in flight at the same time."""
+        ...
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Talks to one endpoint: `http://host:port`, `https://…` or `unix:/path/of.sock`."""
+
+    endpoint: str
+    model: str = "default"
+    timeout_s: float = 120.0
+
+    def complete(self, request: Request) -> Answer:
+        """Return the answer, or the error in its place."""
+        try:
+            answer = self._exchange("POST", "/v1/completions", request.body(self.model))
+            return parse_completion(_parse(answer), request)
+        except EngineError as error:
+            return error
+
+    def complete_together(self, requests: Sequence[Request]) -> list[Answer]:
+        """Return the answers of requests that were all in flight at the same time."""
+        barrier = threading.Barrier(len(requests))
+
+        def one(request: Request) -> Answer:
+            barrier.wait()
+            return self.complete(request)
+
+        with ThreadPoolExecutor(len(requests)) as pool:
+            return list(pool.map(one, requests))
+
+    def stream(self, request: Request) -> Answer:
+        """Return a streamed answer put together again."""
+        body = request.body(self.model)
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        try:
+            answer = self._exchange("POST", "/v1/completions", body)
+            return _join(_events(answer), request)
+        except EngineError as error:
+            return error
+
+    def first_model(self) -> "Client":
+        """Return a client that names the first model that the engine lists; else this one."""
+        try:
+            listed = _parse(self._exchange("GET", "/v1/models", None)).get("data")
+        except EngineError:
+            return self
+        first = listed[0] if isinstance(listed, list) and listed else None
+        name = first.get("id") if isinstance(first, dict) else None
+        return Client(self.endpoint, name, self.timeout_s) if isinstance(name, str) else self
+
+    def _exchange(self, method: str, path: str, body: Mapping[str, Json] | None) -> bytes:
+        connection, base = self._connection()
+        headers = {"Content-Type": "application/json"}
+        sent = None if body is None else json.dumps(body).encode()
+        try:
+            connection.request(method, base + path, sent, headers)
+            response = connection.getresponse()
+            answer = response.read(_LARGEST_ANSWER)
+        except (OSError, http.client.HTTPException) as error:
+            raise NoAnswer(f"{self.endpoint} did not answer {path}: {error!r}") from error
+        finally:
+            connection.close()
+        if response.status != http.client.OK:
+            said = answer[:200].decode("utf-8", "replace")
+            raise BadAnswer(f"{self.endpoint} answered {path} with {response.status}: {said}")
+        return answer
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
+        if self.endpoint.startswith("unix:"):
+            return _UnixConnection(self.endpoint.removeprefix("unix:"), self.timeout_s), ""
+        parts = urllib.parse.urlsplit(self.endpoint)
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        return kind(parts.netloc, timeout=self.timeout_s), parts.path.rstrip("/")
+
+
+def parse_completion(answer: Mapping[str, Json], request: Request) -> Completion:
+    """Return the first choice of `answer` as typed values.
+
+    Raises:
+        BadAnswer: it has no choice with a text.
+    """
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
+        raise BadAnswer("the answer has no choice with a text")
+    usage = answer.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    rows = _rows(choice.get("logprobs"))
+    prompt_rows = _prompt_rows(choice.get("prompt_logprobs", answer.get("prompt_logprobs")))
+    prompt_tokens = _count(counts.get("prompt_tokens"))
+    if request.prompt_scores == "echo" and rows is not None:
+        split = _echo_length(request, prompt_tokens)
+        prompt_rows, rows = (None, *rows[1:split]), rows[split:]
+    return Completion(
+        text=str(choice["text"]),
+        finish_reason=str(choice.get("finish_reason") or ""),
+        token_ids=_ids(choice.get("token_ids")),
+        rows=rows,
+        prompt_rows=prompt_rows,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=_count(counts.get("completion_tokens")),
+    )
+
+
+def _echo_length(request: Request, prompt_tokens: int | None) -> int:
+    return prompt_tokens or 0 if isinstance(request.prompt, str) else len(request.prompt)
+
+
+def _rows(logprobs: Json) -> tuple[Row, ...] | None:
+    """Return rows of the legacy columns (OpenAI, vLLM) or of the newer list (llama.cpp)."""
+    if not isinstance(logprobs, dict):
+        return None
+    content = logprobs.get("content")
+    if isinstance(content, list):
+        return tuple(_newer_row(each) for each in content)
+    tokens, own, tops = (logprobs.get(key) for key in ("tokens", "token_logprobs", "top_logprobs"))
+    if not (isinstance(tokens, list) and isinstance(own, list) and isinstance(tops, list)):
+        return None
+    if not len(tokens) == len(own) == len(tops):
+        return None
+    return tuple(_legacy_row(*row) for row in zip(tokens, own, tops, strict=True))
+
+
+def _legacy_row(token: Json, own: Json, top: Json) -> Row:
+    listed = top if isinstance(top, dict) else {}
+    pairs = ((_ref(key), _number(value)) for key, value in listed.items())
+    known = {ref: value for ref, value in pairs if ref is not None and value is not None}
+    return Row(_ref(token), _number(own), known)
+
+
+def _newer_row(row: Json) -> Row:
+    if not isinstance(row, dict):
+        return Row(None, None, {})
+    tops = row.get("top_logprobs")
+    listed: dict[TokenRef, float] = {}
+    for each in tops if isinstance(tops, list) else []:
+        if not isinstance(each, dict):
+            continue
+        ref, value = _named(each), _number(each.get("logprob"))
+        if ref is not None and value is not None:
+            listed[ref] = value
+    return Row(_named(row), _number(row.get("logprob")), listed)
+
+
+def _prompt_rows(column: Json) -> tuple[Row | None, ...] | None:
+    """Return rows of vLLM's `prompt_logprobs`: null, or {id: {logprob, …}}; the own token first."""
+    if not isinstance(column, list):
+        return None
+    rows: list[Row | None] = []
+    for each in column:
+        if not isinstance(each, dict):
+            rows.append(None)
+            continue
+        listed: dict[TokenRef, float] = {}
+        for key, said in each.items():
+            value = _number(said.get("logprob")) if isinstance(said, dict) else _number(said)
+            if value is not None:
+                listed[int(key) if key.isdecimal() else _ref(key) or ""] = value
+        rows.append(Row(None, None, listed))
+    return tuple(rows)
+
+
+def _named(row: Mapping[str, Json]) -> TokenRef | None:
+    token_id = _count(row.get("id"))
+    return _ref(row.get("token")) if token_id is None else token_id
+
+
+def _ref(token: Json) -> TokenRef | None:
+    """Return the token's name; `token_id:17` is how vLLM writes an id as text."""
+    if not isinstance(token, str):
+        return _count(token)
+    number = token.removeprefix("token_id:")
+    return int(number) if number != token and number.isdecimal() else token
+
+
+def _ids(column: Json) -> tuple[int, ...] | None:
+    if not isinstance(column, list):
+        return None
+    ids = tuple(_count(each) for each in column)
+    return None if None in ids else tuple(each for each in ids if each is not None)
+
+
+def _number(value: Json) -> float | None:
+    """Return a log-probability; NaN, infinity and what is above certainty are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value <= 1e-3 else None
+
+
+def _count(value: Json) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if value >= 0 else None
+
+
+def _parse(answer: bytes) -> dict[str, Json]:
+    try:
+        parsed: Json = json.loads(answer)
+    except (ValueError, RecursionError) as error:
+        raise BadAnswer(f"the answer is no JSON: {answer[:80]!r}") from error
+    if not isinstance(parsed, dict):
+        raise BadAnswer("the answer is no JSON object")
+    return parsed
+
+
+def _events(answer: bytes) -> list[dict[str, Json]]:
+    lines = answer.decode("utf-8", "replace").splitlines()
+    data = [line.removeprefix("data:").strip() for line in lines if line.startswith("data:")]
+    return [_parse(each.encode()) for each in data if each != "[DONE]"]
+
+
+def _join(events: Sequence[Mapping[str, Json]], request: Request) -> Completion:
+    """Return the parts of a stream as one answer; parts without text are not counted."""
+    parts: list[Completion] = []
+    usage: Json = None
+    for event in events:
+        usage = event.get("usage") or usage
+        if event.get("choices"):
+            parts.append(parse_completion(event, request))
+    if not parts:
+        raise BadAnswer("the stream has no part with a choice")
+    counts = usage if isinstance(usage, dict) else {}
+    ids = [part.token_ids for part in parts]
+    return Completion(
+        text="".join(part.text for part in parts),
+        finish_reason=parts[-1].finish_reason,
+        token_ids=tuple(one for some in ids for one in some or ()) if any(ids) else None,
+        prompt_tokens=_count(counts.get("prompt_tokens")),
+        completion_tokens=_count(counts.get("completion_tokens")),
+        chunks=sum(bool(part.text) for part in parts),
+    )

@@ -1,0 +1,105 @@
+"""The reference at work in one job: what it asks, what it reads, what it makes of a load run."""
+
+from typing import TYPE_CHECKING, cast
+
+from inferproof_remote import job
+from inferproof_remote.sent import CHECKED
+from inferproof_remote.serving.audit import audit
+from inferproof_remote.serving.client import Client
+from inferproof_remote.serving.deployment import Arm
+from inferproof_remote.serving.features import Features
+from inferproof_remote.serving.fidelity import Question, examine, probe_engine
+from inferproof_remote.serving.load import LoadOrder, OnProgress, run_load
+from inferproof_remote.serving.mutants import mutant_scores
+from inferproof_remote.serving.prompts import Rules
+from inferproof_remote.serving.reference import Quantisation, load_yardsticks, model_digest
+from inferproof_remote.stream import Stream
+
+if TYPE_CHECKING:
+    from inferproof_remote.serving.serve import Facts, Order, Table
+
+
+class Examiner:
+    """Holds the reference model; everything it asks follows from `bits`."""
+
+    def __init__(self, order: "Order", bits: bytes) -> None:
+        self.bits = bits
+        self.model_digest = model_digest(order.model)
+        self._order = order
+        fidelity = order.rules("fidelity")
+        manifest = job.as_table(order.spec["manifest"], "manifest")
+        corpus = order.job_dir / CHECKED / "contract" / str(fidelity["corpus"])
+        self._question = Question(
+            rules=_rules(fidelity), corpus=corpus.read_text(encoding="utf-8"), bits=bits
+        )
+        self._yardsticks = load_yardsticks(
+            order.model,
+            cast("Quantisation", manifest["quantisation"]),
+            order.place("baseline").threads,
+        )
+
+    def features(self, client: Client) -> Features:
+        """Return what the engine's answers show."""
+        return probe_engine(client, self._question, self._yardsticks)
+
+    def examine(self, client: Client, features: Features, arm: Arm, restart: int) -> "Facts":
+        """Return how far the engine is from the reference, as `FidelityFacts`."""
+        found = examine(client, features, self._question, self._yardsticks)
+        return {
+            "arm": arm,
+            "restart": restart,
+            "lengths": found.lengths,
+            "scores": found.scores(),
+            "seconds": found.seconds,
+        }
+
+    def mutants(self) -> "list[Facts]":
+        """Return the contract's mutants, examined like engines."""
+        names = job.as_texts(self._order.rules("fidelity")["mutants"], "mutants")
+        found = mutant_scores(names, self._order.model, self._question, self._yardsticks)
+        return [dict(each) for each in cast("list[Facts]", found)]
+
+    def load(
+        self,
+        client: Client,
+        shape: "Table",
+        arm: Arm,
+        restart: int,
+        on_progress: OnProgress,
+    ) -> "Facts":
+        """Return one load run, as `LoadFacts`, with an audit of its own responses.
+
+        Both arms of a round get the same prompts, which no earlier run has had.
+        """
+        order = self._order
+        run = run_load(
+            LoadOrder(
+                work=order.job_dir / "work" / f"load-{arm}-{restart}-{shape['name']}",
+                endpoint=client.endpoint,
+                model_name=client.model,
+                tokenizer=order.model,
+                aiperf=order.tool("aiperf"),
+                arm=arm,
+                restart=restart,
+                shape=shape,
+                corpus=self._question.corpus,
+                bits=self.bits,
+                on_progress=on_progress,
+            ),
+            self._yardsticks.vocabulary,
+        )
+        stream = Stream(self.bits, f"audit {arm} {restart} {shape['name']}")
+        rules = order.rules("audit")
+        told = audit(run.responses, self._yardsticks, rules, stream)
+        return {**run.facts, "audit": told}
+
+
+def _rules(fidelity: "Table") -> Rules:
+    lengths = cast("list[int]", fidelity["lengths"])
+    return Rules(
+        tokens=int(job.as_number(fidelity["tokens"], "tokens")),
+        lengths=tuple(lengths),
+        decode_tokens=int(job.as_number(fidelity["decode_tokens"], "decode_tokens")),
+        batch=int(job.as_number(fidelity["batch"], "batch")),
+        top_logprobs=int(job.as_number(fidelity["top_logprobs"], "top_logprobs")),
+    )

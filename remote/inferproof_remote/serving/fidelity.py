@@ -1,0 +1,205 @@
+"""How far an engine is from the reference model, over every path that its users take.
+
+The engine is asked first, in a drawn order; the reference reads everything afterwards. An answer
+that lacks what the probe saw is counted, never skipped in silence: an engine must not be able to
+drop its bad rows.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inferproof_remote.serving.client import (
+    Answer,
+    Completion,
+    Engine,
+    NoAnswer,
+    Request,
+    Row,
+    TokenRef,
+)
+from inferproof_remote.serving.features import Features, probe
+from inferproof_remote.serving.prompts import (
+    Ids,
+    Plan,
+    Prompt,
+    Rules,
+    ScoredPath,
+    Step,
+    Windows,
+    make_plan,
+    text_of,
+)
+from inferproof_remote.serving.reference import Yardsticks
+from inferproof_remote.serving.scoring import Json, PathTable, Reading, Transcript, score
+from inferproof_remote.serving.vocabulary import Vocabulary
+from inferproof_remote.stream import Stream
+
+_PROBE_TOKENS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of every engine of one job: the rules, the corpus, the bits."""
+
+    rules: Rules
+    corpus: str
+    bits: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """The outcome: sequence lengths, one table for each path, and how long it took."""
+
+    lengths: list[int]
+    tables: tuple[PathTable, ...]
+    seconds: float
+
+    def scores(self) -> list[Json]:
+        """Return the tables as they are recorded."""
+        return [table.as_facts() for table in self.tables]
+
+
+def probe_engine(engine: Engine, question: Question, yardsticks: Yardsticks) -> Features:
+    """Return what `engine` shows on a drawn window; it is asked no more than a few tokens."""
+    windows = Windows(question.corpus, yardsticks.vocabulary)
+    ids = windows.draw(Stream(question.bits, "probe"), _PROBE_TOKENS)
+    text = text_of(ids, yardsticks.vocabulary)
+    return probe(engine, ids, text, logprobs=question.rules.top_logprobs)
+
+
+def examine(
+    engine: Engine, features: Features, question: Question, yardsticks: Yardsticks
+) -> Examination:
+    """Return how far `engine` is from the reference on what the bits ask."""
+    began_s = time.monotonic()
+    windows = Windows(question.corpus, yardsticks.vocabulary)
+    scores_prompts = bool(features.prompt_scores)
+    plan = make_plan(question.bits, question.rules, windows, scores_prompts=scores_prompts)
+    asking = _Asking(engine, features, question.rules, yardsticks.vocabulary)
+    tables, transcripts = _ask_all(asking, plan)
+    score(tables, transcripts, yardsticks)
+    return Examination(
+        lengths=plan.lengths,
+        tables=tuple(tables.values()),
+        seconds=time.monotonic() - began_s,
+    )
+
+
+def _ask_all(asking: "_Asking", plan: Plan) -> tuple[dict[ScoredPath, PathTable], list[Transcript]]:
+    tables: dict[ScoredPath, PathTable] = {}
+    transcripts: list[Transcript] = []
+    for step in plan.steps:
+        table = tables.setdefault(step.path, PathTable(step.path))
+        for prompt, answer in asking.answers(step):
+            transcripts += asking.read(step.path, prompt, answer, table)
+    return tables, transcripts
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    engine: Engine
+    features: Features
+    rules: Rules
+    vocabulary: Vocabulary
+
+    def answers(self, step: Step) -> Iterator[tuple[Prompt, Answer]]:
+        """Yield the scored prompts of `step` with their answers."""
+        requests = [self._request(step.path, each) for each in step.prompts]
+        if step.path == "batch":
+            answers = self.engine.complete_together(requests)
+        else:
+            answers = [self.engine.complete(each) for each in requests]
+        unscored = len(step.prompts) - len(step.scored)
+        yield from zip(step.scored, answers[unscored:], strict=True)
+
+    def read(
+        self, path: ScoredPath, prompt: Prompt, answer: Answer, table: PathTable
+    ) -> list[Transcript]:
+        """Return what `answer` says of its tokens; `table` counts what it does not say."""
+        expected = len(prompt.ids) - 1 if path == "prompt" else prompt.output_tokens
+        table.asked += expected
+        if isinstance(answer, NoAnswer):
+            table.unanswered += expected
+            return []
+        if not isinstance(answer, Completion):
+            table.unreadable += expected
+            return []
+        if path == "prompt":
+            ids, readings = prompt.ids, self._given(prompt.ids, answer, table)
+        else:
+            ids, readings = self._chosen(prompt, answer, table)
+        return [Transcript(path=path, number=prompt.number, ids=ids, readings=tuple(readings))]
+
+    def _request(self, path: ScoredPath, prompt: Prompt) -> Request:
+        sent = prompt.sent
+        as_ids = self.features.id_prompts
+        return Request(
+            prompt=sent if as_ids else text_of(sent, self.vocabulary),
+            max_tokens=prompt.output_tokens or 1,
+            logprobs=self.rules.top_logprobs if self._lists else None,
+            prompt_scores=self.features.prompt_scores if path == "prompt" else "",
+        )
+
+    @property
+    def _lists(self) -> bool:
+        return self.features.logprobs or bool(self.features.prompt_scores)
+
+    def _given(self, ids: Ids, answer: Completion, table: PathTable) -> Iterator[Reading]:
+        """Yield readings of the prompt's own tokens."""
+        rows: Sequence[Row | None] = answer.prompt_rows or ()
+        for position in range(1, len(ids)):
+            row = rows[position] if position < len(rows) else None
+            listed = self._resolved(row.listed) if row else {}
+            own = row.logprob if row and row.logprob is not None else listed.get(ids[position])
+            if own is None or not self._is_whole(row):
+                table.unreadable += 1
+            elif self._is_mapped(row, listed):
+                listed[ids[position]] = own
+                yield Reading(position=position, listed=listed, chosen=False, nll=-own)
+
+    def _chosen(
+        self, prompt: Prompt, answer: Completion, table: PathTable
+    ) -> tuple[Ids, list[Reading]]:
+        """Return the sequence with the engine's tokens, and readings of those."""
+        start = len(prompt.sent)
+        output = self._output_ids(answer)[: prompt.output_tokens]
+        readings: list[Reading] = []
+        for index, token in enumerate(output):
+            if not self.features.logprobs:
+                readings.append(Reading(position=start + index, listed=None, chosen=True))
+                continue
+            row = answer.rows[index] if answer.rows and index < len(answer.rows) else None
+            listed = self._resolved(row.listed) if row else {}
+            if row is None or row.logprob is None or not self._is_whole(row):
+                table.unreadable += 1
+            elif self._is_mapped(row, listed):
+                listed[token] = row.logprob
+                readings.append(Reading(position=start + index, listed=listed, chosen=True))
+        return (*prompt.sent, *output), readings
+
+    def _output_ids(self, answer: Completion) -> Ids:
+        """Return the ids that the engine generated, up to the first that is not certain."""
+        told: Sequence[TokenRef | None] = answer.token_ids or ()
+        if not told and answer.rows:
+            told = [row.token for row in answer.rows]
+        ids = [self.vocabulary.id_of(each) for each in told]
+        certain = ids[: ids.index(None)] if None in ids else ids
+        if not certain:
+            certain = self.vocabulary.ids_of_text(answer.text, answer.completion_tokens) or ()
+        return tuple(each for each in certain if each is not None)
+
+    def _resolved(self, listed: Mapping[TokenRef, float]) -> dict[int, float]:
+        """Return the list by ids; a token that is not certain falls into the rest."""
+        named = ((self.vocabulary.id_of(ref), value) for ref, value in listed.items())
+        return {each: value for each, value in named if each is not None}
+
+    def _is_whole(self, row: Row | None) -> bool:
+        """Return whether the engine lists about as many tokens as the probe saw.
+
+        In a list by text, tokens that share a text are one.
+        """
+        return row is not None and 2 * len(row.listed) >= max(2, self.features.listed)
+
+    def _is_mapped(self, row: Row | None, listed: Mapping[int, float]) -> bool:
+        return row is not None and 2 * len(listed) >= len(row.listed)

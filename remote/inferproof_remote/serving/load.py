@@ -1,0 +1,291 @@
+"""One load run: AIPerf as a process of its own against one endpoint, and what came of it.
+
+Prompts are windows of the sealed corpus that follow from the bits; both arms of a round get the
+same, and no earlier run had them. AIPerf's exit code and summary prove little: the numbers come
+from its raw export, read by `records`.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from inferproof_remote import job
+from inferproof_remote.incidents import BenchError
+from inferproof_remote.serving.prompts import Windows, text_of
+from inferproof_remote.serving.records import (
+    Response,
+    compressed_share,
+    count_errors,
+    distinct,
+    read_responses,
+)
+from inferproof_remote.serving.vocabulary import Vocabulary
+from inferproof_remote.stream import Stream
+
+_REQUEST_S = 120
+_START_S = 180.0
+_POLL_S = 0.25
+_PATIENCE_S = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
+_USER_AGENT = "User-Agent:completions"
+_NS = 1e9
+Facts = dict[str, object]
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOrder:
+    """One run: where to, what traffic, and which bits its prompts follow from."""
+
+    work: Path
+    endpoint: str
+    model_name: str
+    tokenizer: Path
+    aiperf: Path | None
+    arm: str
+    restart: int
+    shape: Mapping[str, object]
+    corpus: str
+    bits: bytes
+    on_progress: OnProgress
+
+    def count(self, name: str) -> int:
+        """Return a whole number of the traffic shape."""
+        return int(job.as_number(self.shape[name], name))
+
+    @property
+    def seed(self) -> int:
+        """The client's own seed, the same for both arms of a round."""
+        return Stream(self.bits, f"seed {self.shape['name']} {self.restart}").below(1 << 31)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A run's facts, in the form of the server's `LoadFacts`, and its responses."""
+
+    facts: Facts
+    responses: tuple[Response, ...]
+
+
+def run_load(order: LoadOrder, vocabulary: Vocabulary) -> Load:
+    """Return what one run measured; one that failed has facts too.
+
+    Raises:
+        BenchError: AIPerf is not there.
+    """
+    program = order.aiperf or find_aiperf()
+    if program is None:
+        raise BenchError("AIPerf is not installed here; run: inferproof doctor")
+    order.work.mkdir(parents=True)
+    _write_prompts(order, vocabulary)
+    command = aiperf_command(order, program)
+    exit_code, was_late = _run(command, order)
+    return _read(order, vocabulary, command, exit_code, was_late)
+
+
+def find_aiperf() -> Path | None:
+    """Return AIPerf of an environment beside this interpreter's, else the one in PATH."""
+    own = Path(sys.prefix) / "aiperf" / "bin" / "aiperf"
+    found = str(own) if own.is_file() else shutil.which("aiperf")
+    return None if found is None else Path(found)
+
+
+def aiperf_command(order: LoadOrder, program: Path, api_port: int | None = None) -> list[str]:
+    """Return the command line of a run; all that it writes goes below `order.work`."""
+    shape = order.shape
+    if shape["concurrency"] is not None:
+        arrivals = ["--concurrency", str(shape["concurrency"])]
+    else:
+        arrivals = ["--request-rate", str(shape["rate_per_s"]), "--arrival-pattern", "poisson"]
+    return [
+        *(str(program), "profile", "--model", order.model_name, "--url", order.endpoint),
+        *("--endpoint-type", "completions", "--streaming", "--use-legacy-max-tokens"),
+        *("--tokenizer", str(order.tokenizer), "--input-file", str(_prompts(order))),
+        *("--custom-dataset-type", "single_turn", *arrivals),
+        *("--request-count", str(order.count("requests"))),
+        *("--warmup-request-count", str(order.count("warmup_requests"))),
+        *("--random-seed", str(order.seed), "--request-timeout-seconds", str(_REQUEST_S)),
+        *("--extra-inputs", "ignore_eos:true", "--extra-inputs", "temperature:0"),
+        *("--extra-inputs", "return_token_ids:true"),
+        *("--failed-request-threshold", "0.5", "--export-level", "raw", "-H", _USER_AGENT),
+        *("--artifact-dir", str(order.work / "out"), "--ui", "none", "--log-level", "warning"),
+        *("--no-gpu-telemetry", "--no-server-metrics"),
+        *(() if api_port is None else ("--api-host", "127.0.0.1", "--api-port", str(api_port))),
+    ]
+
+
+def _prompts(order: LoadOrder) -> Path:
+    return order.work / "prompts.jsonl"
+
+
+def _write_prompts(order: LoadOrder, vocabulary: Vocabulary) -> None:
+    """Write one fresh prompt for each request, warm-up included; lengths are drawn too."""
+    windows = Windows(order.corpus, vocabulary)
+    stream = Stream(order.bits, f"prompts {order.shape['name']} {order.restart}")
+    isl, osl = (cast("Sequence[int]", order.shape[name]) for name in ("isl", "osl"))
+    with _prompts(order).open("w", encoding="utf-8") as file:
+        for _ in range(order.count("requests") + order.count("warmup_requests")):
+            ids = windows.draw(stream, stream.between(*isl))
+            text = text_of(ids, vocabulary)
+            line = {"text": text, "output_length": stream.between(*osl)}
+            file.write(json.dumps(line) + "\n")
+
+
+def _run(command: Sequence[str], order: LoadOrder) -> tuple[int | None, bool]:
+    """Run AIPerf to its end, or end it when it is late; return its exit code and whether it was."""
+    port = _free_port()
+    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(order.work), "COLUMNS": "120"}
+    requests = order.count("requests") + order.count("warmup_requests")
+    deadline = time.monotonic() + _START_S + requests * _REQUEST_S
+    with (order.work / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--api-host", "127.0.0.1", "--api-port", str(port)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**environment, job.MARK: os.environ.get(job.MARK, "")},
+            cwd=order.work,
+            start_new_session=True,
+        )
+        while process.poll() is None:
+            if time.monotonic() > deadline:
+                _stop(process)
+                return process.returncode, True
+            _tell(order, port)
+            _wait(process, _POLL_S)
+    return process.returncode, False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End AIPerf and its services: gently, then not; it may hang on the first signal."""
+    for number, patience_s in _PATIENCE_S:
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            return
+        if _wait(process, patience_s):
+            return
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _tell(order: LoadOrder, port: int) -> None:
+    """Tell how far AIPerf says that it is; while it cannot be asked, say nothing."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", "/api/progress")
+        told: object = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return
+    finally:
+        connection.close()
+    done = _number_of(told, "requests_completed")
+    if done is not None:
+        order.on_progress(done, order.count("requests"))
+
+
+def _number_of(told: object, name: str) -> int | None:
+    """Return the first whole number called `name` anywhere in what was told."""
+    if isinstance(told, dict):
+        table = cast("dict[str, object]", told)
+        own = table.get(name)
+        if isinstance(own, int):
+            return own
+        return next(
+            (n for n in (_number_of(v, name) for v in table.values()) if n is not None), None
+        )
+    return None
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _read(
+    order: LoadOrder,
+    vocabulary: Vocabulary,
+    command: Sequence[str],
+    exit_code: int | None,
+    was_late: bool,
+) -> Load:
+    out = order.work / "out"
+    responses, errors = read_responses(out / "profile_export_raw.jsonl", vocabulary)
+    if not responses and not errors:
+        errors = count_errors(out / "profile_export.jsonl")
+    summary = _summary(out / "profile_export_aiperf.json")
+    seconds = _seconds(responses)
+    tokens = sum(len(each.ids) for each in responses)
+    facts: Facts = {
+        "arm": order.arm,
+        "restart": order.restart,
+        "traffic": order.shape["name"],
+        "seed": order.seed,
+        "command": [Path(command[0]).name, *command[1:]],
+        "client_version": f"aiperf {summary.get('aiperf_version', 'unknown')}",
+        "exit_code": exit_code,
+        "is_complete": summary.get("is_complete") is True,
+        "was_cancelled": summary.get("was_cancelled") is True or was_late,
+        "asked": order.count("requests"),
+        "completed": len(responses),
+        "errors": dict(errors),
+        "seconds": seconds,
+        "ttft_ms": [each.ttft_ms for each in responses],
+        "tpot_ms": [each.tpot_ms for each in responses],
+        "latency_ms": [each.latency_ms for each in responses],
+        "isl": [len(vocabulary.encode(each.prompt)) for each in responses],
+        "osl_asked": [each.osl_asked for each in responses],
+        "osl": [len(each.ids) for each in responses],
+        "chunks": [each.chunks for each in responses],
+        "whole": [int(each.is_whole) for each in responses],
+        "finish_reasons": _finish_reasons(responses),
+        "distinct_responses": distinct(responses),
+        "compressed_share": compressed_share(responses),
+        "client_lag_p99_ms": _p99([each.lag_ms for each in responses]),
+        "output_tokens_per_s": tokens / seconds if seconds else None,
+        "requests_per_s": len(responses) / seconds if seconds else None,
+        "failure": "" if exit_code == 0 else _last_lines(order.work / "log"),
+    }
+    return Load(facts=facts, responses=tuple(responses))
+
+
+def _summary(path: Path) -> Mapping[str, object]:
+    return job.as_table(json.loads(path.read_bytes()), path.name) if path.is_file() else {}
+
+
+def _seconds(responses: Sequence[Response]) -> float | None:
+    """Return the time from the first request's start to the last response's end."""
+    if not responses:
+        return None
+    began = min(each.began_ns for each in responses)
+    return (max(each.ended_ns for each in responses) - began) / _NS
+
+
+def _finish_reasons(responses: Sequence[Response]) -> dict[str, int]:
+    reasons = [each.finish_reason for each in responses]
+    return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
+
+
+def _p99(values: Sequence[float]) -> float | None:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if ordered else None
+
+
+def _last_lines(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return " ".join(line.strip(" │╭╮╰╯─") for line in lines[-12:]).strip()[:1000]

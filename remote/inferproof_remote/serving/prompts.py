@@ -1,0 +1,211 @@
+"""What an engine is asked: everything follows from bits that were drawn after the commit.
+
+Windows of the sealed corpus at lengths around block boundaries; which of them are scored token by
+token, continued alone, continued together, or asked again; and the order of it all.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Literal, TypeAlias
+
+from inferproof_remote.serving.vocabulary import Vocabulary
+from inferproof_remote.stream import Stream
+
+Ids: TypeAlias = tuple[int, ...]
+ScoredPath: TypeAlias = Literal["prompt", "prefix", "decode", "batch", "reuse"]
+# Shares of the rows that generated tokens supply; prompts supply the rest.
+_DECODE_SHARE, _BATCH_SHARE, _PREFIX_SHARE = 0.2, 0.16, 0.2
+_LEAST_DECODES = 3
+_NEIGHBOURS = (-1, 0, 1)
+_TRIES = 400
+
+
+class CorpusTooSmall(Exception):
+    """The corpus has no window of the length that the contract asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The part of the contract that says what is asked."""
+
+    tokens: int
+    lengths: tuple[int, ...]
+    decode_tokens: int
+    batch: int
+    top_logprobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """Tokens, and how many are to follow; `number` names the sequence in the facts.
+
+    With `at`, only the tokens before that position are sent, and the one at it is asked for.
+    """
+
+    number: int
+    ids: Ids
+    output_tokens: int = 0
+    at: int | None = None
+
+    @property
+    def sent(self) -> Ids:
+        """The tokens that the engine gets."""
+        return self.ids[: self.at]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Prompts that belong together: one alone, some in flight together, or one after another.
+
+    On path `reuse` the first prompt only fills caches; those after it are scored.
+    """
+
+    path: ScoredPath
+    prompts: tuple[Prompt, ...]
+
+    @property
+    def scored(self) -> tuple[Prompt, ...]:
+        """The prompts whose answers count."""
+        return self.prompts[1:] if self.path == "reuse" else self.prompts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All steps in the order in which the engine is asked."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def lengths(self) -> list[int]:
+        """The length of every sequence, by number."""
+        found = {each.number: len(each.ids) for step in self.steps for each in step.prompts}
+        return [found[number] for number in sorted(found)]
+
+
+class Windows:
+    """Windows of a corpus that read the same as text and as token ids."""
+
+    def __init__(self, text: str, vocabulary: Vocabulary) -> None:
+        self._ids = vocabulary.encode(text)
+        self._vocabulary = vocabulary
+
+    def draw(self, stream: Stream, length: int) -> Ids:
+        """Return one window of `length` tokens, leading tokens of the tokenizer included.
+
+        Raises:
+            CorpusTooSmall: no such window was found.
+        """
+        leading = self._vocabulary.leading
+        wanted = length - len(leading)
+        starts = len(self._ids) - wanted + 1
+        for _ in range(_TRIES if wanted > 0 and starts > 0 else 0):
+            at = stream.below(starts)
+            ids = (*leading, *self._ids[at : at + wanted])
+            if self.are_readable(ids):
+                return ids
+        raise CorpusTooSmall(f"no window of {length} tokens in a corpus of {len(self._ids)}")
+
+    def are_readable(self, ids: Ids) -> bool:
+        """Return whether a server that gets `ids` as text reads the same ids."""
+        bare = ids[len(self._vocabulary.leading) :]
+        return tuple(self._vocabulary.encode(self._vocabulary.decode(bare))) == bare
+
+
+def make_plan(bits: bytes, rules: Rules, windows: Windows, *, scores_prompts: bool) -> Plan:
+    """Return what `bits` ask of an engine that can, or cannot, score its prompts."""
+    maker = _Maker(bits, rules, windows)
+    prefix_rows = math.ceil(rules.tokens * _PREFIX_SHARE)
+    steps = [maker.batch() for _ in range(maker.batches)]
+    steps.append(maker.reuse())
+    generated = sum(each.output_tokens for step in steps for each in step.scored)
+    decodes = max(_LEAST_DECODES, math.ceil(rules.tokens * _DECODE_SHARE / rules.decode_tokens))
+    if not scores_prompts:
+        missing = rules.tokens - generated - prefix_rows
+        decodes = max(decodes, math.ceil(missing / rules.decode_tokens))
+    steps += [maker.decode() for _ in range(decodes)]
+    generated += decodes * rules.decode_tokens
+    if scores_prompts:
+        steps += maker.prompts(rules.tokens - generated)
+    else:
+        steps += maker.prefixes(prefix_rows)
+    return Plan(steps=tuple(Stream(bits, "order of steps").shuffled(steps)))
+
+
+class _Maker:
+    def __init__(self, bits: bytes, rules: Rules, windows: Windows) -> None:
+        self._bits, self._rules, self._windows = bits, rules, windows
+        self._content = Stream(bits, "windows")
+        self._lengths = Stream(bits, "lengths")
+        self._count = 0
+        self._cycle: list[int] = []
+        rows = rules.batch * rules.decode_tokens
+        self.batches = max(1, round(rules.tokens * _BATCH_SHARE / rows))
+
+    def decode(self) -> Step:
+        return Step(path="decode", prompts=(self._continued(self._length()),))
+
+    def batch(self) -> Step:
+        """Return different prompts, the longest length among them."""
+        lengths = [self._longest(), *(self._length() for _ in range(self._rules.batch - 1))]
+        drawn = self._lengths.shuffled(lengths)
+        return Step(path="batch", prompts=tuple(self._continued(each) for each in drawn))
+
+    def reuse(self) -> Step:
+        """Return a long prompt, the same again, and one that leaves it near its end."""
+        first = self._continued(self._longest())
+        again = replace(self._continued(len(first.ids)), ids=first.ids)
+        other = self._continued(len(first.ids))
+        kept = len(first.ids) - self._lengths.between(1, max(1, len(first.ids) // 4))
+        branched = replace(other, ids=first.ids[:kept] + other.ids[kept:])
+        return Step(path="reuse", prompts=(first, again, branched))
+
+    def prompts(self, rows: int) -> list[Step]:
+        """Return prompts of every length, and more until there are `rows` tokens to score."""
+        steps: list[Step] = []
+        left, lengths = rows, [self._near(each) for each in self._rules.lengths]
+        while lengths or left > 0:
+            length = lengths.pop() if lengths else self._length()
+            steps.append(Step(path="prompt", prompts=(self._window(length),)))
+            left -= length - 1
+        return steps
+
+    def prefixes(self, rows: int) -> list[Step]:
+        """Return one step for each prefix: every length's last token, the others drawn."""
+        whole = [self._window(self._near(each)) for each in self._rules.lengths]
+        last = [(each, len(each.ids) - 1) for each in whole]
+        others = [(each, at) for each in whole for at in range(1, len(each.ids) - 1)]
+        drawn = Stream(self._bits, "prefixes").shuffled(others)
+        readable = (
+            replace(each, at=at, output_tokens=1)
+            for each, at in (*last, *drawn)
+            if self._windows.are_readable(each.ids[:at])
+        )
+        return [Step(path="prefix", prompts=(each,)) for each in islice(readable, rows)]
+
+    def _continued(self, length: int) -> Prompt:
+        return replace(self._window(length), output_tokens=self._rules.decode_tokens)
+
+    def _window(self, length: int) -> Prompt:
+        return Prompt(number=self._number(), ids=self._windows.draw(self._content, length))
+
+    def _number(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def _longest(self) -> int:
+        return self._near(max(self._rules.lengths))
+
+    def _length(self) -> int:
+        """Return the next length of a row in which each is as frequent as the others."""
+        if not self._cycle:
+            self._cycle = self._lengths.shuffled(self._rules.lengths)
+        return self._near(self._cycle.pop())
+
+    def _near(self, length: int) -> int:
+        return max(2, length + self._lengths.choice(_NEIGHBOURS))
+
+
+def text_of(ids: Ids, vocabulary: Vocabulary) -> str:
+    """Return the text that a server reads as `ids`."""
+    return vocabulary.decode(ids[len(vocabulary.leading) :])

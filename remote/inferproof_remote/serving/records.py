@@ -1,0 +1,181 @@
+"""What a load run's raw export holds: one row a request, read by us and not by the client.
+
+Times are from the client's clock at each arriving chunk. Lengths are ours: an engine's token ids
+count only if they spell its text, else the text is tokenised again.
+"""
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from inferproof_remote.serving.vocabulary import Vocabulary
+
+_MS = 1e6
+Json = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One completed request of the measured phase, its tokens as far as they are certain."""
+
+    prompt: str
+    text: str
+    ids: tuple[int, ...]
+    osl_asked: int
+    ttft_ms: float
+    latency_ms: float
+    chunks: int
+    finish_reason: str
+    is_whole: bool
+    lag_ms: float
+    began_ns: int
+    ended_ns: int
+
+    @property
+    def tpot_ms(self) -> float:
+        """Time per output token after the first, in ms."""
+        return (self.latency_ms - self.ttft_ms) / max(1, len(self.ids) - 1)
+
+
+@dataclass(slots=True)
+class _Arrived:
+    """What has been put together of one stream."""
+
+    text: str = ""
+    ids: list[int] | None = None
+    first_ns: int = 0
+    last_ns: int = 0
+    chunks: int = 0
+    finish_reason: str = ""
+    is_done: bool = False
+    error: str = ""
+
+
+def read_responses(export: Path, vocabulary: Vocabulary) -> tuple[list[Response], Counter[str]]:
+    """Return the measured phase's responses and what went wrong with the others, by kind."""
+    responses: list[Response] = []
+    errors: Counter[str] = Counter()
+    for record in _measured(export):
+        found = _response(record, vocabulary)
+        if isinstance(found, Response):
+            responses.append(found)
+        else:
+            errors[found] += 1
+    return responses, errors
+
+
+def count_errors(records: Path) -> Counter[str]:
+    """Return the errors of the measured phase where there is no raw export, by kind."""
+    return Counter(
+        str(_table(record["error"]).get("type", "unknown"))
+        for record in _measured(records)
+        if record.get("error")
+    )
+
+
+def distinct(responses: Sequence[Response]) -> int:
+    """Return how many different texts there are."""
+    return len({each.text for each in responses})
+
+
+def compressed_share(responses: Sequence[Response]) -> float | None:
+    """Return the size of all texts zlib-compressed, as a share; None without text."""
+    whole = "\n".join(each.text for each in responses).encode()
+    return len(zlib.compress(whole, 9)) / len(whole) if whole else None
+
+
+def _measured(export: Path) -> Iterator[Json]:
+    if not export.is_file():
+        return
+    with export.open(encoding="utf-8") as lines:
+        for line in lines:
+            record = _table(json.loads(line))
+            if _table(record["metadata"]).get("benchmark_phase") == "profiling":
+                yield record
+
+
+def _response(record: Json, vocabulary: Vocabulary) -> Response | str:
+    """Return the response, or in a word what is wrong with it."""
+    if record.get("status") != 200:
+        return f"status {record.get('status')}"
+    arrived = _joined(_list(record.get("responses")))
+    if arrived.error:
+        return arrived.error
+    if not arrived.text:
+        return "no text"
+    metadata, payload = _table(record["metadata"]), _table(record["payload"])
+    start_ns = cast("int", record["start_perf_ns"])
+    began = cast("int", metadata["request_start_ns"])
+    return Response(
+        prompt=str(payload["prompt"]),
+        text=arrived.text,
+        ids=_certain_ids(arrived, vocabulary),
+        osl_asked=cast("int", payload["max_tokens"]),
+        ttft_ms=(arrived.first_ns - start_ns) / _MS,
+        latency_ms=(arrived.last_ns - start_ns) / _MS,
+        chunks=arrived.chunks,
+        finish_reason=arrived.finish_reason or "none",
+        is_whole=arrived.is_done and bool(arrived.finish_reason),
+        lag_ms=(began - cast("int", metadata["credit_issued_ns"])) / _MS,
+        began_ns=start_ns,
+        ended_ns=arrived.last_ns,
+    )
+
+
+def _joined(chunks: Iterable[object]) -> _Arrived:
+    arrived = _Arrived()
+    for chunk in map(_table, chunks):
+        at_ns = cast("int", chunk["perf_ns"])
+        for packet in map(_table, _list(chunk.get("packets"))):
+            _add(arrived, str(packet.get("value", "")), at_ns)
+    return arrived
+
+
+def _add(arrived: _Arrived, value: str, at_ns: int) -> None:
+    if value.strip() == "[DONE]":
+        arrived.is_done = True
+        return
+    try:
+        event = _table(json.loads(value))
+    except ValueError:
+        arrived.error = "a chunk that is not JSON"
+        return
+    if "error" in event:
+        arrived.error = "an error within a 200 stream"
+    for choice in map(_table, _list(event.get("choices"))):
+        arrived.finish_reason = str(choice.get("finish_reason") or arrived.finish_reason)
+        text, ids = str(choice.get("text") or ""), choice.get("token_ids")
+        if isinstance(ids, list):
+            arrived.ids = [*(arrived.ids or []), *cast("list[int]", ids)]
+        if text:
+            arrived.text += text
+            arrived.chunks += 1
+            arrived.last_ns = at_ns
+            if not arrived.first_ns and _is_visible(arrived.text):
+                arrived.first_ns = at_ns
+
+
+def _is_visible(text: str) -> bool:
+    """Whether there is anything to read: neither space alone nor characters of no width."""
+    return any(character.isprintable() and not character.isspace() for character in text)
+
+
+def _certain_ids(arrived: _Arrived, vocabulary: Vocabulary) -> tuple[int, ...]:
+    told = arrived.ids
+    if told and all(type(each) is int and 0 <= each < vocabulary.size for each in told):
+        visible = [each for each in told if each not in vocabulary.ends]
+        if arrived.text in (vocabulary.decode(told), vocabulary.decode(visible)):
+            return tuple(told)
+    return tuple(vocabulary.encode(arrived.text))
+
+
+def _table(raw: object) -> Json:
+    return cast("Json", raw) if isinstance(raw, dict) else {}
+
+
+def _list(raw: object) -> list[object]:
+    return cast("list[object]", raw) if isinstance(raw, list) else []

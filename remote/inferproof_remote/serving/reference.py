@@ -1,0 +1,131 @@
+"""The reference: the model in transformers, in this process, in float32 and at its I/O precision.
+
+The same weights serve both. Where an engine quantises its weights, the reference is *matched*: its
+weights are quantised and dequantised in the documented way, so that what is left to judge is how
+the engine computes, not what it rounded.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as hf_logging
+
+from inferproof_remote.serving.vocabulary import Tokenizer, Vocabulary
+
+Precision: TypeAlias = Literal["float32", "bfloat16"]
+Quantisation: TypeAlias = Literal["none", "int8_per_channel"]
+_DTYPES: Mapping[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_TOKENS_AT_ONCE = 4096
+_READ_BYTES = 1 << 20
+_INT8_LARGEST = 127
+
+
+class Reference:
+    """The model at one precision: one forward pass gives the log-probabilities of a sequence."""
+
+    def __init__(
+        self, model_dir: Path, precision: Precision, quantisation: Quantisation = "none"
+    ) -> None:
+        model = _load(model_dir)
+        if quantisation == "int8_per_channel":
+            match_int8(model)
+        self._model = model.to(_DTYPES[precision]).eval()
+
+    def logprobs(self, ids: Sequence[int]) -> Tensor:
+        """Return rows [tokens, vocabulary] in float32: row i is about token i + 1."""
+        return next(self.many([ids]))
+
+    def many(self, sequences: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        """Yield the rows of each sequence, in order; equal lengths share a forward pass."""
+        done: dict[int, Tensor] = {}
+        batches = self._batches(sequences)
+        for index in range(len(sequences)):
+            while index not in done:
+                batch = next(batches)
+                rows = self._forward([sequences[each] for each in batch])
+                done |= dict(zip(batch, rows, strict=True))
+            yield done.pop(index)
+
+    def _batches(self, sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        alike: dict[int, list[int]] = defaultdict(list)
+        for index, ids in enumerate(sequences):
+            alike[len(ids)].append(index)
+        for length, members in alike.items():
+            step = max(1, _TOKENS_AT_ONCE // length)
+            for start in range(0, len(members), step):
+                yield members[start : start + step]
+
+    @torch.inference_mode()
+    def _forward(self, batch: Sequence[Sequence[int]]) -> Tensor:
+        logits: Tensor = self._model(torch.tensor(batch), use_cache=False).logits
+        return logits.float().log_softmax(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Yardsticks:
+    """What an engine is held against: the truth, the trusted path's error, the vocabulary."""
+
+    truth: Reference
+    floor: Reference
+    vocabulary: Vocabulary
+
+
+def load_yardsticks(model_dir: Path, quantisation: Quantisation, threads: int) -> Yardsticks:
+    """Return both precisions of the model in `model_dir`, from the same weights."""
+    torch.set_num_threads(threads)
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    return Yardsticks(
+        truth=Reference(model_dir, "float32", quantisation),
+        floor=Reference(model_dir, "bfloat16", quantisation),
+        vocabulary=load_vocabulary(model_dir),
+    )
+
+
+def load_vocabulary(model_dir: Path) -> Vocabulary:
+    """Return the model's tokenizer as a vocabulary."""
+    load = AutoTokenizer.from_pretrained  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return Vocabulary(cast("Tokenizer", load(model_dir, local_files_only=True)))
+
+
+def _load(model_dir: Path) -> nn.Module:
+    load = AutoModelForCausalLM.from_pretrained  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return cast("nn.Module", load(model_dir, dtype=torch.float32, local_files_only=True))
+
+
+def match_int8(model: nn.Module) -> None:
+    """Round the weights of every linear layer but the output's to int8 and back.
+
+    `int8_per_channel` is symmetric, one float32 scale for each output row: scale = max|w| / 127,
+    q = round(w / scale) half to even, w' = q * scale. Embeddings, output layer and norms stay.
+    """
+    output = model.get_submodule("lm_head")
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and layer is not output:
+            layer.weight = nn.Parameter(int8_and_back(layer.weight.detach()), requires_grad=False)
+
+
+def int8_and_back(weight: Tensor) -> Tensor:
+    """Return `weight` [out, in] as float32 after symmetric int8 quantisation of each row."""
+    wide = weight.float()
+    scale = wide.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / _INT8_LARGEST
+    return (wide / scale).round().clamp(-_INT8_LARGEST, _INT8_LARGEST) * scale
+
+
+def model_digest(model_dir: Path) -> str:
+    """Return the SHA-256 over names and contents of all files of the model, in order."""
+    whole = hashlib.sha256()
+    for path in sorted(each for each in model_dir.rglob("*") if each.is_file()):
+        one = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(_READ_BYTES):
+                one.update(block)
+        whole.update(f"{path.relative_to(model_dir)}\0{one.hexdigest()}\n".encode())
+    return whole.hexdigest()

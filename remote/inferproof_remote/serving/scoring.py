@@ -1,0 +1,151 @@
+"""How far an engine's listed log-probabilities are from the reference, one row a token.
+
+KL(reference || engine) over the tokens that the engine lists and one bucket for all others. The
+floor is the same estimator on the trusted path's own list of as many tokens.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from inferproof_remote.serving.prompts import Ids, ScoredPath
+from inferproof_remote.serving.reference import Yardsticks
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+_LEAST_REST = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What an engine said of the token at `position`: its list, and the token if it chose it.
+
+    `nll` is the engine's own negative log-likelihood of a token that it was given.
+    """
+
+    position: int
+    listed: Mapping[int, float] | None
+    chosen: bool
+    nll: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """One sequence, engine's tokens included, and what the engine said of some of its tokens."""
+
+    path: ScoredPath
+    number: int
+    ids: Ids
+    readings: tuple[Reading, ...]
+
+
+@dataclass(slots=True)
+class PathTable:
+    """The rows of one path, and what became of those that are missing.
+
+    `asked` rows were asked for; `unreadable` ones came without what the engine was seen to give;
+    `unanswered` ones never came. What is left over could not be mapped to tokens.
+    """
+
+    path: ScoredPath
+    asked: int = 0
+    unreadable: int = 0
+    unanswered: int = 0
+    sequence: list[int] = field(default_factory=list[int])
+    position: list[int] = field(default_factory=list[int])
+    kl: list[float] = field(default_factory=list[float])
+    floor_kl: list[float] = field(default_factory=list[float])
+    tie_gap_nats: list[float] = field(default_factory=list[float])
+    nll_engine: list[float] = field(default_factory=list[float])
+    nll_reference: list[float] = field(default_factory=list[float])
+
+    def as_facts(self) -> dict[str, Json]:
+        """Return the table as it is recorded."""
+        return {
+            "path": self.path,
+            "asked": self.asked,
+            "unreadable": self.unreadable,
+            "unanswered": self.unanswered,
+            "sequence": [*self.sequence],
+            "position": [*self.position],
+            "kl": [*self.kl],
+            "floor_kl": [*self.floor_kl],
+            "tie_gap_nats": [*self.tie_gap_nats],
+            "nll_engine": [*self.nll_engine],
+            "nll_reference": [*self.nll_reference],
+        }
+
+
+def score(
+    tables: Mapping[ScoredPath, PathTable],
+    transcripts: Sequence[Transcript],
+    yardsticks: Yardsticks,
+) -> None:
+    """Add a row for every reading; each sequence costs one forward pass at each precision."""
+    passes = list(dict.fromkeys(each.ids for each in transcripts))
+    by_ids: dict[Ids, list[Transcript]] = {ids: [] for ids in passes}
+    for each in transcripts:
+        by_ids[each.ids].append(each)
+    truths, floors = yardsticks.truth.many(passes), yardsticks.floor.many(passes)
+    for ids, truth, floor in zip(passes, truths, floors, strict=True):
+        for each in by_ids[ids]:
+            scorer = _Scorer(each, truth, floor, yardsticks.vocabulary.ends)
+            for reading in each.readings:
+                scorer.add(reading, tables[each.path])
+
+
+@dataclass(frozen=True, slots=True)
+class _Scorer:
+    transcript: Transcript
+    truth: Tensor
+    floor: Tensor
+    ends: Ids
+
+    def add(self, reading: Reading, table: PathTable) -> None:
+        token = self.transcript.ids[reading.position]
+        truth, floor = self.truth[reading.position - 1], self.floor[reading.position - 1]
+        table.sequence.append(self.transcript.number)
+        table.position.append(reading.position)
+        if reading.listed is not None:
+            table.kl.append(divergence(truth, reading.listed))
+            table.floor_kl.append(divergence(truth, top(floor, len(reading.listed))))
+        if reading.chosen:
+            table.tie_gap_nats.append(tie_gap_nats(truth, token, self.ends))
+        if reading.nll is not None:
+            table.nll_engine.append(reading.nll)
+            table.nll_reference.append(-float(truth[token]))
+
+
+def divergence(truth: Tensor, listed: Mapping[int, float]) -> float:
+    """Return KL in nats of `truth` (log-probabilities) against the listed ones and their rest."""
+    own = map(float, truth[list(listed)].double())
+    total, truth_rest, listed_rest = 0.0, 1.0, 1.0
+    for p_log, q_log in zip(own, listed.values(), strict=True):
+        p = math.exp(p_log)
+        total += p * (p_log - q_log)
+        truth_rest -= p
+        listed_rest -= math.exp(q_log)
+    p, q = max(truth_rest, _LEAST_REST), max(listed_rest, _LEAST_REST)
+    return max(0.0, total + p * math.log(p / q))
+
+
+def top(logprobs: Tensor, count: int) -> dict[int, float]:
+    """Return the `count` likeliest tokens with their log-probabilities."""
+    values, ids = logprobs.topk(min(count, len(logprobs)))
+    return dict(zip(map(int, ids), map(float, values), strict=True))
+
+
+def tie_gap_nats(truth: Tensor, token: int, ends: Sequence[int]) -> float:
+    """Return the best log-probability less that of `token`.
+
+    An engine that was told to go on after an end of text may forbid such tokens or emit them, so
+    they count as better only than each other.
+    """
+    rivals = truth
+    if token not in ends:
+        rivals = truth.clone()
+        rivals[list(ends)] = -torch.inf
+    return max(0.0, float(rivals.max() - truth[token]))

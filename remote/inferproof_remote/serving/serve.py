@@ -1,0 +1,189 @@
+"""The `serve` verb: start both arms, hold the candidate against the reference, put both under load.
+
+One round is one start of each arm, in a drawn order, under the same prompts. What is examined and
+what is loaded is the same running deployment.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from inferproof_remote import facts, job
+from inferproof_remote.incidents import Incident
+from inferproof_remote.sent import CHECKED, checked
+from inferproof_remote.serving.balancer import find_haproxy
+from inferproof_remote.serving.client import Client
+from inferproof_remote.serving.deployment import Arm, Deployment
+from inferproof_remote.serving.features import Features
+from inferproof_remote.serving.plans import Place, Plan, parse_plan
+from inferproof_remote.stream import Stream
+
+if TYPE_CHECKING:  # they load torch and transformers
+    from inferproof_remote.serving.examiner import Examiner
+    from inferproof_remote.serving.load import OnProgress
+
+BITS = 256
+_START, _EXAMINE = 1, 2
+Facts = dict[str, object]
+Table = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A serve job as values. `plans` has the arms that are to run."""
+
+    job_dir: Path
+    spec: Table
+    contract: Table
+    plans: Mapping[Arm, Plan]
+    model: Path
+    replicas: int
+    restarts: int
+    traffic: Sequence[Table]
+
+    def rules(self, part: str) -> Table:
+        """Return one part of the contract."""
+        return job.as_table(self.contract[part], part)
+
+    def place(self, arm: Arm) -> Place:
+        """Return where an arm's replicas run; the baseline has no files of the candidate's."""
+        work = self.job_dir / "work"
+        work.mkdir(exist_ok=True)
+        return Place(
+            candidate=self.job_dir / CHECKED / "candidate" if arm == "candidate" else None,
+            model=self.model,
+            limits=job.as_table(self.spec["limits"], "limits"),
+            threads=int(job.as_number(self.spec["threads"], "threads")),
+            work=work,
+        )
+
+    def tool(self, name: str) -> Path | None:
+        """Return where the target says that a program lies."""
+        path = job.as_table(self.spec["tools"], "tools")[name]
+        return None if path is None else Path(str(path))
+
+    @property
+    def loads(self) -> bool:
+        """Whether both arms are put under load."""
+        return "load" in job.as_texts(self.spec["stages"], "stages")
+
+    @property
+    def steps(self) -> int:
+        """How many steps of progress the whole job has."""
+        starts = self.restarts * len(self.plans) * (_START + len(self.traffic))
+        return starts + _EXAMINE
+
+
+@dataclass(slots=True)
+class Record:
+    """What has been measured so far, and how far the job is."""
+
+    order: Order
+    deployments: list[Facts] = field(default_factory=list[Facts])
+    fidelity: list[Facts] = field(default_factory=list[Facts])
+    loads: list[Facts] = field(default_factory=list[Facts])
+    done: int = 0
+
+    def step(self, message: str, steps: int = 1) -> None:
+        """Tell that `steps` more are done and what comes next."""
+        job.report_progress(self.order.job_dir, self.done, self.order.steps, message)
+        self.done += steps
+
+    def teller(self, message: str) -> "OnProgress":
+        """Return what tells how many requests of a load run are done; the run is one step."""
+        self.step(message)
+        done = self.done - 1
+
+        def tell(requests: int, of: int) -> None:
+            text = f"{message}: {requests} of {of} requests"
+            job.report_progress(self.order.job_dir, done, self.order.steps, text)
+
+        return tell
+
+
+def serve(job_dir: Path) -> Facts:
+    """Return the facts of `job_dir`'s job, in the form of the server's `ServeFacts`."""
+    order = _order(job_dir)
+    files = {part: job.as_table(order.spec[f"{part}_files"], part) for part in _PARTS}
+    strangers = [each for part in _PARTS for each in checked(job_dir, part, files[part])]
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from inferproof_remote.serving.examiner import Examiner  # loads torch and transformers
+
+    record = Record(order)
+    record.step("loading the reference", 0)
+    # Drawn only now: the candidate was committed before this job existed.
+    examiner = Examiner(order, os.urandom(BITS // 8))
+    for restart in range(order.restarts):
+        for arm in Stream(examiner.bits, f"order {restart}").shuffled(sorted(order.plans)):
+            _one_start(record, examiner, arm, restart)
+    mutants = examiner.mutants() if order.spec["arm"] is True else None
+    return _told(record, examiner, strangers) | {"mutants": mutants}
+
+
+_PARTS = ("candidate", "contract")
+
+
+def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> None:
+    """Start an arm, examine the candidate's first start, load it, and record how it fared."""
+    order = record.order
+    record.step(f"starting the {arm}, round {restart + 1} of {order.restarts}")
+    deployment = Deployment(
+        order.plans[arm],
+        arm=arm,
+        place=order.place(arm),
+        replicas=order.replicas,
+        haproxy=order.tool("haproxy") or find_haproxy(),
+        name=f"{arm}-{restart}",
+    )
+    with deployment:
+        features = Features()
+        if deployment.ready_s is not None:
+            client = Client(deployment.endpoint).first_model()
+            features = examiner.features(client)
+            if arm == "candidate" and restart == 0:
+                record.step("holding the candidate against the reference", _EXAMINE)
+                record.fidelity.append(examiner.examine(client, features, arm, restart))
+            for shape in order.traffic if order.loads else ():
+                tell = record.teller(f"{shape['name']} on the {arm}, round {restart + 1}")
+                record.loads.append(examiner.load(client, shape, arm, restart, tell))
+        told = deployment.facts(restart=restart, features=features.as_facts())
+        record.deployments.append(told)
+
+
+def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -> Facts:
+    spec, bench = record.order.spec, facts.bench(record.order.place("baseline").threads)
+    names = ("separation", "sandbox", "cpu_model", "cores", "versions")
+    return {
+        "bits": examiner.bits.hex(),
+        "candidate_seen": spec["candidate_digest"],
+        "contract_seen": spec["contract_digest"],
+        "model_name": job.as_table(spec["model"], "model")["name"],
+        "model_digest": examiner.model_digest,
+        "stages": list(job.as_texts(spec["stages"], "stages")),
+        **{name: bench[name] for name in names},
+        "incidents": [
+            {"code": one.code, "call": one.call, "detail": one.detail} for one in strangers
+        ],
+        "deployments": record.deployments,
+        "fidelity": record.fidelity,
+        "loads": record.loads,
+    }
+
+
+def _order(job_dir: Path) -> Order:
+    spec = job.read_job(job_dir).spec
+    plans = job.as_table(spec["plans"], "plans")
+    model = job.as_table(spec["model"], "model")
+    traffic = cast("Sequence[object]", spec["traffic"])
+    return Order(
+        job_dir=job_dir,
+        spec=spec,
+        contract=job.as_table(spec["contract"], "contract"),
+        plans={cast("Arm", arm): parse_plan(raw) for arm, raw in plans.items()},
+        model=Path(str(model["path"])),
+        replicas=int(job.as_number(spec["replicas"], "replicas")),
+        restarts=int(job.as_number(spec["restarts"], "restarts")),
+        traffic=[job.as_table(each, "traffic") for each in traffic],
+    )
