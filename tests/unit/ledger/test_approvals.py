@@ -72,3 +72,26 @@ def test_only_the_key_that_sealed_approves(sealed_world: World, tmp_path: Path) 
     with pytest.raises(ApprovalRefused, match="not the key that sealed"):
         approvals.approve(ledger, asked, other)
     assert approvals.find_valid(ledger, SUBJECT, now=sealed_world.clock.now).approval_id is None
+
+
+def test_an_approval_used_without_a_promotion_is_good_for_that_promotion_only(
+    sealed_world: World,
+) -> None:
+    ledger, outcome = sealed_world.ledger, sealed_world.run_job("job-1")
+    approval_id = sealed_world.ask()
+    sealed_world.approve(approval_id)
+    assert approvals.find_unfinished(ledger, SUBJECT) is None, "not used yet"
+    approvals.use(ledger, SUBJECT, now=sealed_world.clock.now)
+    sealed_world.clock.now += timedelta(hours=2)
+    assert approvals.find_unfinished(ledger, SUBJECT) == approval_id, "it was used in time"
+    assert [approvals.find_unfinished(ledger, other) for other in OTHERS] == [None] * len(OTHERS)
+    sealed_world.promote(outcome, approval_id)
+    assert approvals.find_unfinished(ledger, SUBJECT) is None
+
+
+def test_an_approval_used_after_it_expired_is_never_unfinished(sealed_world: World) -> None:
+    approval_id = sealed_world.ask()
+    sealed_world.approve(approval_id)
+    sealed_world.clock.now += timedelta(hours=2)
+    sealed_world.ledger.append({"kind": "approval_used", "approval_id": approval_id})
+    assert approvals.find_unfinished(sealed_world.ledger, SUBJECT) is None
