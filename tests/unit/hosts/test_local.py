@@ -1,14 +1,17 @@
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from inferproof.core.canonical import Json
 from inferproof.core.errors import NotFound, UsageError
 from inferproof.core.values import JobStatus
 from inferproof.hosts.base import JobRequest, JobState, Progress, follow
 from inferproof.hosts.local import Local
+from inferproof.rollout import has_replicas
 
 
 @pytest.fixture
@@ -109,6 +112,9 @@ class Scripted:
     async def cancel(self, job_id: str) -> JobState:
         return self._states[-1]
 
+    async def tell(self, job_id: str, name: str, data: Mapping[str, Json]) -> None:
+        raise NotImplementedError
+
     async def result_dir(self, job_id: str) -> Path:
         return Path()
 
@@ -121,6 +127,20 @@ def test_follow_yields_each_change_until_the_end():
     running, done = JobState(status=JobStatus.RUNNING), JobState(status=JobStatus.DONE, rc=0)
     seen = asyncio.run(followed([running, running, running, done], 10))
     assert seen == [running, done]
+
+
+def test_follow_ends_where_it_is_told_to():
+    states = [
+        JobState(status=JobStatus.RUNNING, progress=Progress(done=done, total=2, message=""))
+        for done in (0, 1, 2, 2)
+    ]
+
+    async def scenario() -> list[JobState]:
+        until = has_replicas(2)
+        host = Scripted(list(states))
+        return [state async for state in follow(host, "j1", wait_s=10, until=until)]
+
+    assert asyncio.run(scenario()) == states[:3]
 
 
 def test_follow_ends_at_its_deadline():

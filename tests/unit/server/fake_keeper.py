@@ -8,6 +8,7 @@ from pathlib import Path
 
 from inferproof.campaign.files import CampaignFiles
 from inferproof.core.candidate import Candidate, Manifest
+from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.errors import InferproofError, NotFound, SealBroken
 from inferproof.core.evidence import BuildFacts, Diagnostic, Evidence, HotSpot, RunFacts
 from inferproof.core.reports import JobReport, PromotionReport, Started
@@ -107,6 +108,22 @@ def evidence(
 
 
 @dataclass
+class FakeRollout:
+    """The deployments that run: a job and its facts, or none."""
+
+    job_id: str | None = None
+    stands: DeployFacts | None = None
+    asked: list[int] = field(default_factory=list[int])
+
+    async def scale(self, candidate: str, *, target: str, replicas: int) -> str | None:
+        self.asked.append(replicas)
+        return self.job_id
+
+    async def facts(self, job_id: str) -> DeployFacts | None:
+        return self.stands
+
+
+@dataclass
 class FakeKeeper:
     """Jobs end as `ends_with` says; a job that never ends waits until it is cancelled."""
 
@@ -129,6 +146,7 @@ class FakeKeeper:
     cancelled: list[str] = field(default_factory=list[str])
     following: asyncio.Event = field(default_factory=asyncio.Event)
     known: tuple[JobReport, ...] = ()
+    rollout: FakeRollout = field(default_factory=FakeRollout)
 
     def head(self) -> str:
         return HEAD
@@ -158,12 +176,18 @@ class FakeKeeper:
         purpose: Purpose,
         request_key: str | None,
         argv: tuple[str, ...] = (),
+        replicas: int = 1,
     ) -> Started:
         self.started.append((tool, candidate))
         return Started(job_id="job-1", is_new=not self.known)
 
     async def follow(
-        self, job_id: str, *, wait_s: float, on_progress: Progress | None
+        self,
+        job_id: str,
+        *,
+        wait_s: float,
+        on_progress: Progress | None,
+        replicas: int | None = None,
     ) -> JobReport:
         if job_id != "job-1":
             raise NotFound(f"no job {job_id!r}", hint="call job without job_id to list jobs")
