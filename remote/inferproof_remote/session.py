@@ -25,13 +25,14 @@ from typing import Self
 from inferproof_remote.arena import POISON, Arena, CallLayout, Placement, TensorSlot
 from inferproof_remote.fairness import prefer_sessions
 from inferproof_remote.freezers import NotFrozen
-from inferproof_remote.incidents import Incident
+from inferproof_remote.incidents import BenchError, Incident
 from inferproof_remote.line import Ended, Line
 from inferproof_remote.mounts import SandboxPlan
 from inferproof_remote.sandbox import BenchKind, Sandbox, describe
 from inferproof_remote.targets import INSIDE, NullTarget, Target, runner_spec, stage
 
 Fill = Callable[[Mapping[str, memoryview]], None]
+Warm = Callable[[], None]
 
 _MIB = 1 << 20
 _START_S = 120.0
@@ -125,13 +126,15 @@ class Session:
         fill: Fill,
         decoy: Fill | None = None,
         prepare: bool = False,
+        warm: Warm | None = None,
     ) -> CallResult:
         """Run the candidate once on fresh inputs and return its time, its outputs, its misdeeds.
 
         `fill` and `decoy` write the inputs that they are given, by name; `decoy` gives other values
         of the same form, which the candidate may see before the clock runs. `prepare` says that the
-        prepare inputs have changed; it is also done whenever the tensors moved. After a fatal
-        incident every further call returns that incident again.
+        prepare inputs have changed; it is also done whenever the tensors moved. `warm` is called
+        last before the clock starts. After a fatal incident every further call returns that
+        incident again.
         """
         self._calls += 1
         self._found = []
@@ -145,7 +148,7 @@ class Session:
         try:
             self._bind(layout, placement)
             self._rehearse(layout, placement, fill=fill, decoy=decoy, prepare=prepare)
-            seconds, outputs = self._call(layout, placement, fill)
+            seconds, outputs = self._call(layout, placement, fill, warm)
         except Ended as end:
             self._give_up(end)
         except NotFrozen as error:
@@ -156,6 +159,23 @@ class Session:
             incidents=tuple(self._found),
             revisited=revisited,
         )
+
+    def wake(self) -> None:
+        """Thaw the sandbox, have it answer and freeze it: a call's way without its work.
+
+        Filling tensors has driven that way out of every cache; for the next call, in whichever
+        sandbox, it is warm again. Only for a target that does nothing: here nothing is checked.
+
+        Raises:
+            BenchError: it does not answer or does not stop; no candidate is to blame for that.
+        """
+        try:
+            nonce = self._line.send(b"l")
+            self._sandbox.thaw()
+            self._line.wait(nonce, self._call_s, awake=self._has_own_core)
+            self._sandbox.freeze()
+        except (Ended, NotFrozen) as error:
+            raise BenchError(f"the harness's own sandbox {self._name} is over: {error}") from error
 
     def _shown(self, folder: Path) -> SandboxPlan:
         return dataclasses.replace(self._plan, placed={**self._plan.placed, INSIDE: folder})
@@ -231,13 +251,13 @@ class Session:
                 self._arena.poison(slot)
 
     def _call(
-        self, layout: CallLayout, placement: Placement, fill: Fill
+        self, layout: CallLayout, placement: Placement, fill: Fill, warm: Warm | None
     ) -> tuple[float, dict[str, bytearray]]:
         slots = {slot.name: slot for slot in placement.slots}
         names = [spec.name for spec in layout.inputs]
         fill(self._views(slots, names))
         given = {name: self._arena.copy(slots[name]) for name in names}
-        seconds = self._timed()
+        seconds = self._timed(warm)
         self._check_late()
         shown = [*(spec.name for spec in layout.outputs), *layout.mutates]
         outputs = {name: self._arena.copy(slots[name]) for name in shown}
@@ -257,9 +277,11 @@ class Session:
             self._watch_late()
         return seconds, outputs
 
-    def _timed(self) -> float:
+    def _timed(self, warm: Warm | None) -> float:
         """Return the seconds from thaw to confirmed freeze of one call."""
         nonce = self._line.send(b"c")
+        if warm is not None:
+            warm()
         self._check_frozen()
         started_ns = time.perf_counter_ns()
         self._sandbox.thaw()

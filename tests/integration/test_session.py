@@ -17,6 +17,7 @@ import pytest
 from inferproof_remote import cgroups
 from inferproof_remote.arena import DTYPE_BYTES, CallLayout, TensorSpec, needed_bytes
 from inferproof_remote.benches import BenchKind, FreezerName, describe, freezers
+from inferproof_remote.incidents import BenchError
 from inferproof_remote.mounts import SandboxPlan
 from inferproof_remote.session import CallResult, Fill, Session
 from inferproof_remote.targets import CppTarget, NullTarget, PythonTarget, Target
@@ -225,6 +226,32 @@ def test_null_target_costs_only_thaw_and_freeze(kind: BenchKind) -> None:
         results = calls(running)
     assert codes(results) == set()
     assert all(set(result.outputs["y"]) == {0xFF} for result in results)
+
+
+def test_call_is_as_right_after_another_sandbox_went_its_way(
+    library: Callable[[str], CppTarget], kind: BenchKind
+) -> None:
+    with (
+        session(NullTarget(), kind=kind) as pilot,
+        session(library("honest"), kind=kind) as running,
+    ):
+        results = [
+            running.bind_and_call(
+                layout(1 << 14), fill=filled(value), decoy=filled(-value), warm=pilot.wake
+            )
+            for value in (1.0, 2.0, 3.0)
+        ]
+    assert codes(results) == set()
+    assert all(is_right(result, value) for result, value in zip(results, (1, 2, 3), strict=True))
+
+
+def test_pilot_that_died_is_not_blamed_on_the_candidate(
+    library: Callable[[str], CppTarget], kind: BenchKind
+) -> None:
+    with session(library("segfault"), kind=kind) as dead, session(NullTarget(), kind=kind) as idle:
+        calls(dead, count=1)
+        with pytest.raises(BenchError):
+            idle.bind_and_call(layout(64), fill=filled(1.0), warm=dead.wake)
 
 
 def test_half_written_output_is_seen(library: Callable[[str], CppTarget], kind: BenchKind) -> None:
