@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 
+from figures import Figures
+
 from inferproof.core.canonical import Json, canonical_bytes, digest_bytes
 from inferproof.core.evidence import Evidence, RunFacts
 from inferproof.core.values import JobStatus, Outcome, Purpose, Reason, Verdict
@@ -22,6 +24,8 @@ from inferproof.ledger.verify import verify
 
 ENTRIES = 10_000
 ROUNDS = 300
+APPEND_BAR_MS = 2
+VERIFY_BAR_S = 5
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONTRACT = digest_bytes(b"contract")
 VERDICTS = [
@@ -46,7 +50,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def bench_append(folder: Path) -> None:
+def bench_append(figures: Figures, folder: Path) -> None:
     """Alternate appends with a bare write and fsync of as many bytes in the same folder."""
     ledger = Ledger.open(folder)
     body: dict[str, Json] = {"kind": "note", "text": "x" * 3500, "author": "person"}
@@ -63,9 +67,14 @@ def bench_append(folder: Path) -> None:
             bare.append(seconds(write))
             appends.append(seconds(lambda: ledger.append(body)))
     above = [a - b for a, b in zip(appends, bare, strict=True)]
-    print(f"append of {len(line)} bytes: {median(appends) * 1e3:.3f} ms (median of {ROUNDS})")
-    print(f"bare write and fsync:    {median(bare) * 1e3:.3f} ms")
-    print(f"above it:                {median(above) * 1e3:.3f} ms (median of pairs; bar 2 ms)")
+    figures.at_most(
+        f"ledger append of {len(line)} bytes, above a bare write and fsync",
+        median(above) * 1e3,
+        APPEND_BAR_MS,
+        "ms",
+        f"median of {ROUNDS} pairs; append {median(appends) * 1e3:.3f} ms, "
+        f"bare {median(bare) * 1e3:.3f} ms",
+    )
 
 
 def job_bodies(ledger: Ledger) -> Iterator[dict[str, Json]]:
@@ -123,7 +132,7 @@ def write_ledger(folder: Path, bodies: Iterator[dict[str, Json]]) -> str:
     return head
 
 
-def bench_verify(folder: Path, name: str, head: str) -> None:
+def bench_verify(figures: Figures, folder: Path, name: str, head: str) -> None:
     size_mb = (folder / "ledger.jsonl").stat().st_size / 1e6
     opened = seconds(lambda: len(Ledger.open(folder)))
     start, start_cpu = time.perf_counter(), time.process_time()
@@ -131,21 +140,28 @@ def bench_verify(folder: Path, name: str, head: str) -> None:
     took, cpu = time.perf_counter() - start, time.process_time() - start_cpu
     if not report.ok or len(report.findings) != 1 or report.entries != ENTRIES:
         sys.exit(f"the {name} ledger does not verify: {report.findings[:3]}")
-    print(f"{ENTRIES} {name}, {size_mb:.1f} MB: open {opened:.2f} s,", end=" ")
-    print(f"verify {took:.2f} s ({cpu:.2f} s of one core; bar 5 s)")
+    figures.at_most(
+        f"verify of {ENTRIES} {name}, {size_mb:.1f} MB",
+        took,
+        VERIFY_BAR_S,
+        "s",
+        f"{cpu:.2f} s of one core; open {opened:.2f} s",
+    )
 
 
 def main() -> None:
+    figures = Figures()
     parent = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory(dir=parent) as root:
         folders = [Path(root) / name for name in ("append", "notes", "jobs")]
         for folder in folders:
             folder.mkdir()
-        bench_append(folders[0])
+        bench_append(figures, folders[0])
         note: dict[str, Json] = {"kind": "note", "text": "x" * 3600, "author": "person"}
-        bench_verify(folders[1], "notes", write_ledger(folders[1], iter([note] * ENTRIES)))
+        bench_verify(figures, folders[1], "notes", write_ledger(folders[1], iter([note] * ENTRIES)))
         jobs = job_bodies(Ledger.open(folders[2]))
-        bench_verify(folders[2], "attempts and outcomes", write_ledger(folders[2], jobs))
+        bench_verify(figures, folders[2], "attempts and outcomes", write_ledger(folders[2], jobs))
+    figures.finish()
 
 
 if __name__ == "__main__":
