@@ -41,6 +41,6 @@ extern "C" time_t time(time_t* now) noexcept {
 }
 
 extern "C" void rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t hidden, float eps) {
-  for (int pass = 0; pass < 80; pass++)
+  for (int pass = 0; pass < 20; pass++)
     for (int64_t t = 0; t < tokens; t++) norm_row(x + t * hidden, w, y + t * hidden, hidden, eps);
 }
