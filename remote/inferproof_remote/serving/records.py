@@ -151,7 +151,7 @@ def _add(arrived: _Arrived, value: str, at_ns: int) -> None:
         text, ids = str(choice.get("text") or ""), choice.get("token_ids")
         if isinstance(ids, list):
             arrived.ids = [*(arrived.ids or []), *cast("list[int]", ids)]
-        if text:
+        if text or ids:
             arrived.text += text
             arrived.chunks += 1
             arrived.last_ns = at_ns
@@ -167,7 +167,7 @@ def _is_visible(text: str) -> bool:
 def _certain_ids(arrived: _Arrived, vocabulary: Vocabulary) -> tuple[int, ...]:
     told = arrived.ids
     if told and all(type(each) is int and 0 <= each < vocabulary.size for each in told):
-        visible = [each for each in told if each not in vocabulary.ends]
+        visible = [each for each in told if each not in vocabulary.invisible]
         if arrived.text in (vocabulary.decode(told), vocabulary.decode(visible)):
             return tuple(told)
     return tuple(vocabulary.encode(arrived.text))

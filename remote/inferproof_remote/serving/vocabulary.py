@@ -1,17 +1,24 @@
 """A model's vocabulary: which ids a text is, and which id an engine means by a token's text."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
 from inferproof_remote.serving.client import TokenRef
 
 
+class AddedToken(Protocol):
+    """The part of an added token that is used here."""
+
+    special: bool
+
+
 class Tokenizer(Protocol):
     """The part of a transformers tokenizer that is used here."""
 
     all_special_ids: list[int]
+    added_tokens_decoder: Mapping[int, AddedToken]
 
     def __len__(self) -> int:
         """Return how many tokens there are."""
@@ -46,6 +53,12 @@ class Vocabulary:
     def ends(self) -> tuple[int, ...]:
         """The special tokens: an engine may take any of them for an end of text."""
         return tuple(self._tokenizer.all_special_ids)
+
+    @cached_property
+    def invisible(self) -> frozenset[int]:
+        """The tokens that servers leave out of the text that they return."""
+        added = self._tokenizer.added_tokens_decoder
+        return frozenset({*self.ends, *(each for each, token in added.items() if token.special)})
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text` alone."""
