@@ -84,8 +84,12 @@ def told(call: Call, report: JobReport) -> JobResult:
 
 
 async def told_now(call: Call, report: JobReport) -> JobResult:
-    """Return the same, with the endpoint of a deployment that runs."""
+    """Return the same; a deployment that runs tells its endpoint, and is ok when all is healthy."""
     running = None
     if report.tool == "deploy" and report.evidence is None:
         running = await call.keeper.rollout.facts(report.job_id)
-    return told(call, report) if running is None else of_job(report, facts=deploy_facts(running))
+    if running is None:
+        return told(call, report)
+    healthy = all(one.healthy == one.replicas for one in running.deployments)
+    result = of_job(report, facts=deploy_facts(running))
+    return result.model_copy(update={"ok": bool(running.endpoint) and healthy})

@@ -9,9 +9,11 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
+from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.errors import InfrastructureError, SealBroken
 from inferproof.core.evidence import RunFacts
-from inferproof.core.values import JobStatus, Outcome, Reason
+from inferproof.core.serving_facts import DeploymentFacts
+from inferproof.core.values import Incident, JobStatus, Outcome, Reason
 from inferproof.server import INSTRUCTIONS, build_server
 from inferproof.tools import TOOLS
 from unit.server.fake_keeper import (
@@ -19,6 +21,7 @@ from unit.server.fake_keeper import (
     EVIDENCE,
     HEAD,
     FakeKeeper,
+    FakeRollout,
     build_facts,
     evidence,
     job_report,
@@ -31,6 +34,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "submit_candidate": {"folder": "/"},
     "compile_kernel": {"candidate": CANDIDATE},
     "check_numerics": {"candidate": CANDIDATE, "purpose": "graded", "request_key": "first"},
+    "deploy": {"candidate": CANDIDATE, "replicas": 2},
+    "run_aiperf": {"candidate": CANDIDATE},
     "profile": {"candidate": CANDIDATE, "wait_s": 10},
     "promote": {"candidate": CANDIDATE},
     "run": {"argv": ["nproc"]},
@@ -73,6 +78,50 @@ def test_each_tool_answers_with_summary_next_steps_and_head(era: str, name: str)
     assert answer["summary"]
     assert "next_steps" in answer
     assert answer["head"] == HEAD
+
+
+def deployed(*, healthy: int) -> DeployFacts:
+    one = DeploymentFacts(
+        arm="candidate",
+        restart=0,
+        engine="command",
+        supervised=True,
+        replicas=2,
+        healthy=healthy,
+        ready_s=1.5,
+        features={},
+        incidents=(Incident(code=Reason.CRASHED, call=None, detail="replica r1 ended"),),
+    )
+    return DeployFacts(
+        candidate_seen=CANDIDATE, endpoint="http://127.0.0.1:4711", deployments=(one,)
+    )
+
+
+@pytest.mark.parametrize(("healthy", "ok"), [(2, True), (1, False)])
+def test_a_running_deployment_tells_its_endpoint(era: str, healthy: int, ok: bool) -> None:
+    report = job_report(status=JobStatus.RUNNING).model_copy(update={"tool": "deploy"})
+    keeper = FakeKeeper(ends_with=report, rollout=FakeRollout(stands=deployed(healthy=healthy)))
+    for name, arguments in (("deploy", {"candidate": CANDIDATE}), ("job", {"job_id": "job-1"})):
+        answer = structured(call(era, keeper, name, arguments))
+        facts = {fact["name"]: fact["value"] for fact in answer["facts"]}
+        assert facts["endpoint"] == "http://127.0.0.1:4711"
+        assert facts["healthy"] == healthy
+        assert facts["incident"] == "crashed: replica r1 ended"
+        assert answer["ok"] is ok
+        assert any("job_cancel" in step for step in answer["next_steps"])
+
+
+def test_deploying_what_runs_scales_it_and_starts_nothing(era: str) -> None:
+    keeper = FakeKeeper(rollout=FakeRollout(job_id="job-1"))
+    structured(call(era, keeper, "deploy", {"candidate": CANDIDATE, "replicas": 3}))
+    assert keeper.rollout.asked == [3]
+    assert keeper.started == []
+
+
+def test_deploying_what_does_not_run_starts_it(era: str) -> None:
+    keeper = FakeKeeper()
+    structured(call(era, keeper, "deploy", {"candidate": CANDIDATE}))
+    assert keeper.started == [("deploy", CANDIDATE)]
 
 
 def test_a_check_that_ends_in_time_returns_its_verdict(era: str) -> None:
