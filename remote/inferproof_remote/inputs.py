@@ -18,7 +18,7 @@ from inferproof_remote.stream import Stream
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 _POOL = 1 << 20
-_MOST_CHANGED = 4
+_CHANGED = (2, 4)
 
 
 class InputMaker:
@@ -220,10 +220,10 @@ POOLS: Mapping[str, Callable[[int, torch.Generator], Tensor]] = {
 def _change(values: Tensor, stream: Stream) -> Tensor:
     """Change a few elements of `values` in place to something far off for their row.
 
-    Sometimes only one: the fewer, the less likely does a cache that samples its key see any.
+    As few as two: the fewer, the less likely does a cache that samples its key see any.
     """
     rows = values.view(-1, values.shape[-1])
-    for _ in range(stream.between(1, _MOST_CHANGED)):
+    for _ in range(stream.between(*_CHANGED)):
         row, column = stream.below(rows.shape[0]), stream.below(rows.shape[1])
         size = rows[row].double().square().mean().sqrt().item() or 1.0
         sign = -1.0 if rows[row, column].item() > 0 else 1.0
