@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from inferproof.cli import main
+from small_campaign import small_campaign
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
@@ -54,8 +55,7 @@ def printed(argv: list[str]) -> str:
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clients") / "tiny"
-    assert main(["init", "--template", "cpu-tiny", "--campaign", str(folder)]) == 0
+    folder = small_campaign(tmp_path_factory.mktemp("clients") / "small")
     assert main(["seal", "--demo-key", "--campaign", str(folder)]) == 0
     servers: dict[str, dict[str, Any]] = {
         "mcpServers": {
