@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from inferproof_remote.incidents import BenchError
 from inferproof_remote.serving.replica import shim_command
 
 _BACKLOG = 1024
+_CONNECTIONS, _SPARE_FILES = 8192, 128
 _START_S, _END_S, _ANSWER_S = 10.0, 5.0, 5.0
 _DRAIN_S = 600.0
 _STEP_S = 0.02
@@ -24,7 +26,7 @@ _CURRENT, _NAME, _PROXY = "scur", "svname", "# pxname"
 _TEXT = """\
 global
     nbthread 1
-    maxconn 8192
+    maxconn {connections}
     stats socket unix@{admin} mode 600 level admin
 defaults
     mode http
@@ -75,12 +77,18 @@ class Balancer(Protocol):
 
 
 def config_text(
-    servers: Mapping[str, Path], *, health: str, check_s: float, listener_fd: int
+    servers: Mapping[str, Path],
+    *,
+    health: str,
+    check_s: float,
+    listener_fd: int,
+    connections: int,
 ) -> str:
     """Return HAProxy's configuration: errors of the engine reach the caller, streams flow."""
     head = _TEXT.format(
         admin=_ADMIN,
         check_ms=round(check_s * 1000),
+        connections=connections,
         listener_fd=listener_fd,
         health=_quoted(health),
     )
@@ -100,7 +108,13 @@ class HaProxy:
         with socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG) as listener:
             self.port = int(listener.getsockname()[1])
             fd = listener.fileno()
-            text = config_text(servers, health=health, check_s=check_s, listener_fd=fd)
+            text = config_text(
+                servers,
+                health=health,
+                check_s=check_s,
+                listener_fd=fd,
+                connections=_connections(),
+            )
             (work / "haproxy.cfg").write_text(text, encoding="utf-8")
             command = [str(program), "-db", "-f", "haproxy.cfg"]
             self._process = _child(command, pass_fds=[fd], cwd=work, log=self._log)
@@ -209,6 +223,14 @@ class Door:
     def close(self) -> None:
         """End it."""
         _end(self._process)
+
+
+def _connections() -> int:
+    """Return how many connections HAProxy may hold: each takes two of the files that we may open."""
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most_files == resource.RLIM_INFINITY:
+        return _CONNECTIONS
+    return min(_CONNECTIONS, max(1, (most_files - _SPARE_FILES) // 2))
 
 
 def find_haproxy() -> Path | None:

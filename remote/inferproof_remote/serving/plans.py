@@ -60,15 +60,19 @@ def parse_plan(raw: object) -> Plan:
     url = table["url"]
     env = job.as_table(table["env"], "env")
     return Plan(
-        engine=str(table["engine"]),
+        engine=_text(table["engine"], "engine"),
         supervised=table["supervised"] is True,
         argv=job.as_texts(table["argv"], "argv"),
-        env={name: str(value) for name, value in env.items()},
-        health=str(table["health"]),
-        url=None if url is None else str(url),
+        env={name: _text(value, name) for name, value in env.items()},
+        health=_text(table["health"], "health"),
+        url=None if url is None else _text(url, "url"),
         start_s=job.as_number(table["start_s"], "start_s"),
         trusted=table["trusted"] is True,
     )
+
+
+def _text(raw: object, name: str) -> str:
+    return job.as_texts([raw], name)[0]
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

@@ -129,6 +129,15 @@ def test_follow_yields_each_change_until_the_end():
     assert seen == [running, done]
 
 
+def test_a_job_is_told_something_whole_or_not_at_all(tmp_path: Path, job: Path):
+    host = Local(tmp_path)
+    asyncio.run(host.tell("j1", "control.json", {"replicas": 3}))
+    assert json.loads((job / "control.json").read_text()) == {"replicas": 3}
+    assert sorted(path.name for path in job.iterdir()) == ["control.json", "job.json"]
+    with pytest.raises(NotFound):
+        asyncio.run(host.tell("j2", "control.json", {}))
+
+
 def test_follow_ends_where_it_is_told_to():
     states = [
         JobState(status=JobStatus.RUNNING, progress=Progress(done=done, total=2, message=""))

@@ -8,6 +8,7 @@ from inferproof.core.candidate import EngineManifest
 from inferproof.core.errors import UsageError
 from inferproof.core.service import EngineSpec
 from inferproof.serving.engines import ENGINES, Plan, baseline_plan, candidate_plan
+from inferproof_remote.job import JobFormatError
 from inferproof_remote.serving.plans import Place, filled, parse_plan, placeholders
 
 PLACE = Place(
@@ -125,9 +126,28 @@ def test_a_gguf_outside_the_folder_is_refused(path: str):
         (spec("command"), "no start"),
         (spec("command", start="a 'b"), "No closing quotation"),
         (spec("endpoint"), "no address"),
+        (spec("command", start="x", health="/a\n b"), "no path"),
+        (spec("endpoint", url="http://x", health="health"), "no path"),
         (spec("endpoint", url="file:///etc/passwd"), "no address"),
     ],
 )
 def test_an_option_that_no_engine_has_is_an_error(wished: EngineManifest | EngineSpec, said: str):
     with pytest.raises(UsageError, match=said):
         plan(wished)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"argv": "serve"}, {"argv": [1]}, {"start_s": "soon"}, {"odd": 1}, {"env": []}, {"url": 3}],
+)
+def test_the_bench_reads_no_plan_of_another_form(change: dict[str, object]):
+    whole = {**plan(wish("command", start=["x"])).as_json(), **change}
+    with pytest.raises(JobFormatError):
+        parse_plan(whole)
+
+
+def test_a_plan_without_a_key_is_no_plan():
+    whole = plan(wish("command", start=["x"])).as_json()
+    del whole["trusted"]
+    with pytest.raises(JobFormatError, match="trusted"):
+        parse_plan(whole)

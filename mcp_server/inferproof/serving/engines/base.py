@@ -4,6 +4,7 @@ Placeholders in `argv` and `env` are filled in on the bench: `{port}`, `{model}`
 `{python}`, `{pyz}` (the bench's own code) and `{threads}`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias, TypeVar, cast
@@ -18,6 +19,7 @@ from inferproof.core.values import Value
 
 HEALTH = "/health"
 START_S = 300.0
+_HEALTH = re.compile(r"^/[^\s\x00]{0,200}$")
 
 Wish: TypeAlias = EngineManifest | EngineSpec
 """An engine as a candidate's manifest or as a contract's baseline asks for it."""
@@ -100,6 +102,17 @@ class Options:
             known = ", ".join(sorted(self._known)) or "none"
             what = f"engine {self._engine} has no option {odd[0]!r}"
             raise UsageError(what, hint=f"its options are: {known}")
+
+
+def health_path(text: str) -> str:
+    """Return `text` if it is a path that an engine can be asked for.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not _HEALTH.fullmatch(text):
+        raise UsageError(f"health {text!r} is no path", hint="such as /health")
+    return text
 
 
 def started_in(wish: Wish) -> float:

@@ -4,7 +4,15 @@ import shlex
 
 from inferproof.core.candidate import EngineManifest
 from inferproof.core.errors import UsageError
-from inferproof.serving.engines.base import HEALTH, START_S, Engine, Options, Plan, Wish
+from inferproof.serving.engines.base import (
+    HEALTH,
+    START_S,
+    Engine,
+    Options,
+    Plan,
+    Wish,
+    health_path,
+)
 
 
 def plan(wish: Wish) -> Plan:
@@ -18,7 +26,7 @@ def plan(wish: Wish) -> Plan:
         argv, health, start_s = wish.start, wish.health, wish.start_s
     else:
         argv = _words(options.get("start", ""))
-        health = options.get("health", HEALTH)
+        health = health_path(options.get("health", HEALTH))
         start_s = options.get("start_s", START_S)
     options.done()
     return Plan(engine="command", supervised=True, argv=argv, health=health, start_s=start_s)

@@ -4,7 +4,7 @@ import re
 
 from inferproof.core.candidate import EngineManifest
 from inferproof.core.errors import UsageError
-from inferproof.serving.engines.base import HEALTH, Engine, Options, Plan, Wish
+from inferproof.serving.engines.base import HEALTH, Engine, Options, Plan, Wish, health_path
 
 _URL = re.compile(r"^https?://[^\s\x00/]{1,300}[^\s\x00]{0,200}$")
 _ANSWERS_S = 30.0
@@ -16,7 +16,7 @@ def plan(wish: Wish) -> Plan:
     if isinstance(wish, EngineManifest):
         url, health = wish.url or "", wish.health
     else:
-        url, health = options.get("url", ""), options.get("health", HEALTH)
+        url, health = options.get("url", ""), health_path(options.get("health", HEALTH))
     options.done()
     if not _URL.fullmatch(url):
         raise UsageError(f"url {url!r} is no address", hint="such as http://127.0.0.1:8000")
