@@ -1,21 +1,24 @@
 """Fidelity: on every path an engine computes what the reference model does, as near as its floor.
 
-Each path is judged by itself, by these rules in this order; the first that refuses names the case:
+Each path is judged by itself, prompts before generated tokens. The first rule that refuses names
+the case:
 
-1. rows answered without what the engine gives elsewhere: `requests_failed`;
+1. on any path, rows answered without what the engine gives elsewhere: `requests_failed`;
 2. the prompt's own tokens are likelier than under the reference by more than chance: `leaks`;
 3. a generated token is further than `tie_nats` from the reference's best: `wrong_tokens`;
-4. mean, median, p99, max, a bin of positions or the positions after block boundaries are further
-   from the reference than the trusted path by more than the contract allows: `unfaithful`.
+4. further from the reference than the trusted path by more than the contract and chance allow:
+   `unfaithful`. By the mean over the path, over a bin of positions, and over the positions after
+   block boundaries; by the share of rows beyond multiples of the floor's median and p99; by max.
 
-The floor of a rule is the trusted path's figure on the same rows. Tails are compared with those of
-all paths together where that is more, since a tail of few rows says little. An engine without
-log-probabilities is judged by rule 3 alone, and the verdict says so.
+The floor is the trusted path's own error on the same rows; for tails, that of all paths together
+where it is more. Few rows with heavy tails scatter, so means and shares must be beyond the bar by
+`SIGMAS` standard errors. An engine without log-probabilities is judged by rule 3 alone, and the
+verdict says so.
 """
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from inferproof.core.service import Fidelity
@@ -24,14 +27,17 @@ from inferproof.core.values import Reason, Verdict
 from inferproof.gates.base import Clerk, ServiceCase, measured
 
 CLERK = Clerk("fidelity", __name__)
-GENERATED = ("decode", "batch", "reuse")
 PROMPT_PATHS = ("prompt", "prefix")
+GENERATED = ("decode", "batch", "reuse")
+IN_ORDER = (*PROMPT_PATHS, *GENERATED)
 BLOCK = 16
 AFTER_BOUNDARY = 4
-LEAST_BIN_ROWS = 8
+LEAST_MEAN_ROWS = 12
 LEAST_SCORED_SHARE = 0.8
 LEAST_FLOOR_NATS = 1e-6
 LEAST_TAIL_NATS = 1e-5
+SIGMAS = 3.0
+BIN_SIGMAS = 2.0
 LEAK_SIGMAS = 4.0
 LEAST_LEAK_NATS = 1e-3
 NEXT_STEPS = {
@@ -77,20 +83,22 @@ class FidelityGate:
 
 
 def examine(facts: FidelityFacts, case: ServiceCase) -> list[Finding]:
-    """Return what is to be said against one start, the worst rule first."""
+    """Return what is to be said against one start, the cause first."""
     return find_faults(facts.scores, case.contract.fidelity)
 
 
 def find_faults(scores: Sequence[TokenScores], rules: Fidelity) -> list[Finding]:
-    """Return what is to be said against these rows, the worst rule first, then by path."""
+    """Return what is to be said against these rows, by path and then by rule."""
+    scores = sorted(scores, key=lambda table: IN_ORDER.index(table.path))
     tables = [table for table in scores if _is_table(table)]
     pooled = [value for table in tables for value in table.floor_kl]
-    found = [
-        *(each for table in scores for each in _unreadable(table)),
-        *(each for table in tables for each in _leaks(table)),
-        *(each for table in tables for each in _wrong_tokens(table, rules)),
-        *(each for table in tables for each in _unfaithful(table, rules, pooled)),
-    ]
+    found = [each for table in scores for each in _unreadable(table)]
+    for table in tables:
+        found += [
+            *_leaks(table),
+            *_wrong_tokens(table, rules),
+            *_unfaithful(table, rules, pooled),
+        ]
     return found or list(_missing(scores, rules))
 
 
@@ -141,42 +149,53 @@ def _wrong_tokens(table: TokenScores, rules: Fidelity) -> Iterator[Finding]:
 def _unfaithful(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) -> Iterator[Finding]:
     if not table.kl:
         return
-    for rule, error, bar in (*_whole(table, rules, pooled), *_bins(table, rules, pooled)):
-        if error > bar:
-            figures = f"KL {error:.2g} nats, {bar:.2g} allowed"
+    whole = list(zip(table.kl, table.floor_kl, strict=True))
+    tail = max(p99(table.floor_kl), p99(pooled), LEAST_TAIL_NATS)
+    median = max(statistics.median(table.floor_kl), LEAST_FLOOR_NATS)
+    most = rules.max_over_floor * max(*table.floor_kl, *pooled, LEAST_TAIL_NATS)
+    found = {
+        "mean": _mean_beyond(whole, rules.mean_over_floor, SIGMAS),
+        "median": _share_beyond(table.kl, rules.median_over_floor * median, 0.5),
+        "p99": _share_beyond(table.kl, rules.p99_over_floor * tail, 0.01),
+        "max": f"{max(table.kl):.2g} nats, {most:.2g} allowed" if max(table.kl) > most else "",
+    }
+    for name, rows in _bins(table, rules):
+        found[name] = _mean_beyond(rows, rules.bin_over_floor, BIN_SIGMAS)
+    for rule, figures in found.items():
+        if figures:
             yield Finding(Reason.UNFAITHFUL, f"path {table.path} by rule {rule}", figures)
 
 
-Bar = tuple[str, float, float]
+def _mean_beyond(rows: Sequence[tuple[float, float]], factor: float, sigmas: float) -> str:
+    """Return the figures of a mean error that is beyond `factor` floors; empty when it is not."""
+    if len(rows) < LEAST_MEAN_ROWS:
+        return ""
+    over = [kl - factor * floor for kl, floor in rows]
+    chance = max(sigmas * statistics.stdev(over) / math.sqrt(len(over)), LEAST_FLOOR_NATS)
+    if statistics.fmean(over) <= chance:
+        return ""
+    error, floor = (statistics.fmean(column) for column in zip(*rows, strict=True))
+    return f"KL {error:.2g} nats, floor {floor:.2g}, {factor:g} times that allowed"
 
 
-def _whole(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) -> Iterator[Bar]:
-    mean, median, kl, floor = statistics.fmean, statistics.median, table.kl, table.floor_kl
-    yield "mean", mean(kl), rules.mean_over_floor * max(mean(floor), LEAST_FLOOR_NATS)
-    yield "median", median(kl), rules.median_over_floor * max(median(floor), LEAST_FLOOR_NATS)
-    tails: tuple[tuple[str, Callable[[Sequence[float]], float], float], ...] = (
-        ("p99", p99, rules.p99_over_floor),
-        ("max", max, rules.max_over_floor),
-    )
-    for rule, tail, factor in tails:
-        yield rule, tail(kl), factor * max(tail(floor), tail(pooled), LEAST_TAIL_NATS)
+def _share_beyond(kl: Sequence[float], bar: float, allowed: float) -> str:
+    """Return the figures when more than the `allowed` share is beyond `bar`; empty when not."""
+    beyond = sum(value > bar for value in kl)
+    expected = allowed * len(kl)
+    if beyond <= expected + SIGMAS * math.sqrt(expected * (1 - allowed)):
+        return ""
+    return f"{beyond} of {len(kl)} tokens beyond {bar:.2g} nats, {expected:.0f} expected at most"
 
 
-def _bins(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) -> Iterator[Bar]:
-    """Yield the mean over each bin of positions, and over those after each block boundary."""
-    rows = list(zip(table.position, table.kl, table.floor_kl, strict=True))
-    least = max(statistics.fmean(table.floor_kl), statistics.fmean(pooled), LEAST_FLOOR_NATS)
+def _bins(table: TokenScores, rules: Fidelity) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """Yield the rows in each bin of positions, and those after block boundaries."""
     bins: dict[str, list[tuple[float, float]]] = {}
-    for position, kl, floor in sorted(rows):
+    for position, kl, floor in sorted(zip(table.position, table.kl, table.floor_kl, strict=True)):
         first = position // rules.bin_tokens * rules.bin_tokens
         bins.setdefault(f"positions {first}-{first + rules.bin_tokens - 1}", []).append((kl, floor))
         if position >= BLOCK and position % BLOCK < AFTER_BOUNDARY:
             bins.setdefault("after block boundaries", []).append((kl, floor))
-    for name, members in bins.items():
-        if len(members) >= LEAST_BIN_ROWS:
-            error = statistics.fmean(kl for kl, _ in members)
-            floor = statistics.fmean(floor for _, floor in members)
-            yield name, error, rules.bin_over_floor * max(floor, least)
+    yield from bins.items()
 
 
 def p99(values: Iterable[float]) -> float:
