@@ -60,7 +60,7 @@ COMMANDS: tuple[Command, ...] = (
             _option(
                 "--template",
                 "what to begin with",
-                choices=("kernel", "cpu-tiny", "engine-tiny"),
+                choices=("kernel", "cpu-tiny", "engine-tiny", "demo"),
                 default="kernel",
             ),
         ),

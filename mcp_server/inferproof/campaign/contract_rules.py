@@ -184,8 +184,9 @@ def _tolerance(contract: KernelContract) -> Iterator[Problem]:
         known = ", ".join(sorted(used)) or "none"
         what = f"{tolerance.floor} is no floating dtype of this contract ({known})"
         yield Problem(field=("tolerance", "floor"), what=f"tolerance.floor: {what}")
-    for name in ("rms_over_yardstick", "p999_over_yardstick"):
-        if getattr(tolerance, name) < 1:
+    for name in ("rms_over_yardstick", "p999_over_yardstick", "mean_over_yardstick"):
+        bar = getattr(tolerance, name)
+        if bar is not None and bar < 1:
             what = f"tolerance.{name}: below 1 the yardstick itself would fail"
             yield Problem(field=("tolerance", name), what=what)
 

@@ -23,6 +23,7 @@ GENERIC_MUTANTS = (
     "half",
     "lower_precision",
     "cut_short",
+    "one_bit_less",
 )
 SERVICES = "services"
 _LEAST_CORPUS_BYTES = 4096

@@ -14,8 +14,8 @@ from inferproof.campaign.tree import IGNORED
 from inferproof.core.campaign import Campaign
 from inferproof.core.errors import InfrastructureError, UsageError
 
-Template: TypeAlias = Literal["kernel", "cpu-tiny", "engine-tiny"]
-TEMPLATES: tuple[Template, ...] = ("kernel", "cpu-tiny", "engine-tiny")
+Template: TypeAlias = Literal["kernel", "cpu-tiny", "engine-tiny", "demo"]
+TEMPLATES: tuple[Template, ...] = ("kernel", "cpu-tiny", "engine-tiny", "demo")
 
 
 def init(folder: Path, template: Template) -> tuple[Path, ...]:
@@ -38,13 +38,14 @@ def init(folder: Path, template: Template) -> tuple[Path, ...]:
 
 
 # A small campaign is timed on two cores: one for the kernel, one for the clock.
-_THREADS: Mapping[Template, str] = {"kernel": "null", "cpu-tiny": "1", "engine-tiny": "1"}
+_ALL_CORES = frozenset({"kernel"})
 
 
 def _contents(folder: Path, template: Template) -> dict[str, bytes]:
     campaign = _rendered(f"{template}.yaml.j2", {"name": _name(folder)})
     parsed = parse_bytes(Campaign, campaign, path=CAMPAIGN_FILE)
-    target = {"threads": _THREADS[template], "models": _models(template)}
+    threads = "null" if template in _ALL_CORES else "1"
+    target = {"threads": threads, "models": _models(template)}
     contents = {TARGETS_FILE: _rendered("targets.yaml.j2", target)}
     library = resources.files("inferproof.contracts")
     for component in parsed.value.components:
@@ -58,7 +59,7 @@ def _contents(folder: Path, template: Template) -> dict[str, bytes]:
 
 def _models(template: Template) -> str:
     """Return the models of a template as YAML: the tiny one that is shipped, or none."""
-    if template != "engine-tiny":
+    if template in ("kernel", "cpu-tiny"):
         return "{}"
     folder = Path(str(resources.files("inferproof.demo").joinpath("model")))
     return f"{{tiny-qwen3: {json.dumps(str(folder))}}}"

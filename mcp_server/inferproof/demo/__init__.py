@@ -1,7 +1,8 @@
 """The demo: a person's part by console commands, an agent's part by a real MCP client over stdio.
 
-Ends in 0 only if the honest kernel is accepted and promoted, every cheat is refused for its own
-reason, the record verifies, and one flipped byte in it is found.
+Ends in 0 only if the honest kernel is accepted and promoted, an honest engine is found right,
+deployed and judged per metric, every cheat is refused for its own reason, the record verifies, and
+one flipped byte in it is found.
 """
 
 import asyncio
@@ -16,7 +17,15 @@ from pathlib import Path
 from inferproof.console import show, warn
 from inferproof.core.errors import InfrastructureError, UsageError
 from inferproof.demo.play import Played, Player, server_parameters
-from inferproof.demo.story import CHEATS, HONEST, PROMOTED, Act
+from inferproof.demo.story import (
+    CHEATS,
+    ENGINE,
+    ENGINE_CHEATS,
+    HONEST,
+    LOADED,
+    PROMOTED,
+    Act,
+)
 
 LOUD = "DEMO KEY: this campaign is sealed with a throw-away key; its approvals prove nothing."
 
@@ -37,10 +46,10 @@ def _fresh(folder: Path) -> Path:
 
 def _in_folder(campaign: Path, *, as_json: bool) -> int:
     warn(LOUD)
-    _console("init", "--template", "cpu-tiny", campaign=campaign)
+    _console("init", "--template", "demo", campaign=campaign)
     _console("seal", "--demo-key", campaign=campaign)
     with as_file(files("inferproof.demo")) as here:
-        played = asyncio.run(_agent(campaign, here / "candidates"))
+        played = asyncio.run(_agent(campaign, here))
     checks = _record(campaign)
     _console("report", "--out", str(campaign / "report.html"), campaign=campaign)
     ok = all(act.as_expected for act in played) and all(checks.values())
@@ -61,6 +70,10 @@ async def _agent(campaign: Path, candidates: Path) -> tuple[Played, ...]:
         player = Player(client, candidates)
         played = [await _act(player, HONEST), await _promotion(player, campaign)]
         played += [await _act(player, cheat) for cheat in CHEATS]
+        played.append(await _act(player, ENGINE))
+        warn("deploy: the engine as 2 replicas behind a balancer ...")
+        warn(f"    {await player.deployed(ENGINE, replicas=2)}")
+        played += [await _act(player, act) for act in (LOADED, *ENGINE_CHEATS)]
     return tuple(played)
 
 

@@ -1,10 +1,16 @@
 """Plays the demo through a real MCP client over stdio, against a real server process."""
 
+import asyncio
+import json
+import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from mcp import Client, StdioServerParameters
 from pydantic import BaseModel, TypeAdapter
 
@@ -74,12 +80,29 @@ class Player:
         """Submit the act's candidate, have it checked as graded, and return the verdict."""
         candidate = await self.submit(act)
         arguments = {"candidate": candidate, "purpose": "graded", "wait_s": WAIT_S}
-        return self.told(act, candidate, await self._checked("check_numerics", arguments))
+        return self.told(act, candidate, await self._checked(act.tool, arguments))
 
     async def submit(self, act: Act) -> str:
         """Submit the act's folder and return the candidate's digest."""
-        folder = str(self._candidates / act.folder)
-        return str((await self._call("submit_candidate", {"folder": folder}))["candidate"])
+        with tempfile.TemporaryDirectory(prefix="inferproof-candidate-") as place:
+            folder = Path(place) / "candidate"
+            for part in (act.base, act.folder):
+                if part is not None:
+                    shutil.copytree(self._candidates / part, folder, dirs_exist_ok=True)
+            return str((await self._call("submit_candidate", {"folder": str(folder)}))["candidate"])
+
+    async def deployed(self, act: Act, replicas: int) -> str:
+        """Run the act's candidate as replicas, ask it for one completion, stop it; say how."""
+        candidate = await self.submit(act)
+        arguments = {"candidate": candidate, "replicas": replicas, "wait_s": WAIT_S}
+        result = await self._call("deploy", arguments)
+        job = _Job.model_validate(result["job"])
+        try:
+            endpoint = _endpoint(result)
+            text = await asyncio.to_thread(_completion, endpoint)
+        finally:
+            await self._call("job_cancel", {"job_id": job.job_id})
+        return f"{replicas} replicas behind {endpoint}; asked for 8 tokens, got {text!r}; stopped"
 
     def told(self, act: Act, candidate: str, result: Mapping[str, object]) -> Played:
         """Return what a tool's result says about the act."""
@@ -118,6 +141,20 @@ class Player:
             texts = " ".join(getattr(block, "text", "") for block in answer.content)
             raise InfrastructureError(f"tool {tool} answered with an error: {texts}")
         return answer.structured_content
+
+
+def _endpoint(result: Mapping[str, object]) -> str:
+    found = re.search(r"http://127\.0\.0\.1:[0-9]+", json.dumps(result))
+    if found is None:
+        raise InfrastructureError(f"the deployment has no endpoint: {result['summary']}")
+    return found[0]
+
+
+def _completion(endpoint: str) -> str:
+    asked = {"model": "default", "prompt": "def main(", "max_tokens": 8, "temperature": 0}
+    answer = httpx.post(f"{endpoint}/v1/completions", json=asked, timeout=60)
+    answer.raise_for_status()
+    return str(answer.json()["choices"][0]["text"])
 
 
 def server_parameters(campaign: Path) -> StdioServerParameters:

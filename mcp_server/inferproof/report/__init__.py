@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from inferproof.core.values import Digest, Value
+from inferproof.report.plots import plots_of
 from inferproof.report.rows import Row, rows
 
 __all__ = ["Header", "html", "rows"]
@@ -33,4 +34,5 @@ def html(header: Header, judged: Sequence[Row]) -> str:
     )
     bars = [bar for row in judged for bar in row.bars]
     most = max([bar.high for bar in bars] + [2.0]) * 1.05
-    return page.render(header=header, rows=judged, most=most, width=PLOT_WIDTH)
+    plots = tuple(plot for row in judged for plot in plots_of(row))
+    return page.render(header=header, rows=judged, most=most, width=PLOT_WIDTH, plots=plots)

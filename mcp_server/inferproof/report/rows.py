@@ -1,22 +1,43 @@
 """What a report shows, as values: one row per judged job, every number beside its entry."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from inferproof.core.evidence import Evidence
+from inferproof.core.service import Metric
+from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.values import Digest, Entry, Outcome, Value, Verdict
 from inferproof.gates import overall
 from inferproof.gates.intervals import Speed, is_complete, speeds
+from inferproof.gates.ratios import ratio_of
+
+SHOWN: Mapping[Metric, str] = {
+    "ttft_ms": "TTFT",
+    "tpot_ms": "TPOT",
+    "output_tokens_per_s": "throughput",
+}
 
 
 class Bar(Value):
-    """One timed shape: how often faster than the best baseline, with its 95 % interval."""
+    """One timed shape or metric: how much better than the baseline, with its 95 % interval.
+
+    `figure` is the candidate's own, in `unit`.
+    """
 
     shape: str
     baseline: str
-    candidate_ms: float
+    figure: float
+    unit: str = "ms"
     ratio: float
     low: float
     high: float
+
+
+class Curve(Value):
+    """Latencies of one arm under one traffic shape, in ms, in ascending order."""
+
+    traffic: str
+    arm: str
+    latency_ms: tuple[float, ...]
 
 
 class Row(Value):
@@ -34,6 +55,7 @@ class Row(Value):
     code: str
     reason: str
     bars: tuple[Bar, ...]
+    curves: tuple[Curve, ...] = ()
 
 
 def rows(
@@ -76,10 +98,13 @@ def _row(
         code=deciding.code.value,
         reason=deciding.reason,
         bars=_bars(evidence),
+        curves=_curves(evidence.serve) if evidence.serve else (),
     )
 
 
 def _bars(evidence: Evidence) -> tuple[Bar, ...]:
+    if evidence.serve is not None:
+        return tuple(_metric_bars(evidence.serve))
     grade = evidence.grade
     if grade is None or not grade.timed or not all(map(is_complete, grade.timed)):
         return ()
@@ -90,10 +115,38 @@ def _bar(speed: Speed) -> Bar:
     return Bar(
         shape=", ".join(f"{name} {extent}" for name, extent in speed.dims.items()),
         baseline=speed.best_baseline,
-        candidate_ms=speed.candidate_s * 1e3,
+        figure=speed.candidate_s * 1e3,
         ratio=speed.ratio,
         low=speed.low,
         high=speed.high,
+    )
+
+
+def _metric_bars(serve: ServeFacts) -> Iterator[Bar]:
+    engines = {start.engine for start in serve.deployments if start.arm == "baseline"}
+    for traffic in dict.fromkeys(run.traffic for run in serve.loads):
+        for metric in SHOWN:
+            ratio = ratio_of(serve, traffic, metric)
+            if ratio.value > 0:
+                yield Bar(
+                    shape=f"{SHOWN[metric]} on {traffic}",
+                    baseline=", ".join(sorted(engines)),
+                    figure=ratio.candidate,
+                    unit="tokens/s" if metric == "output_tokens_per_s" else "ms",
+                    ratio=ratio.value,
+                    low=ratio.low,
+                    high=ratio.high,
+                )
+
+
+def _curves(serve: ServeFacts) -> tuple[Curve, ...]:
+    found: dict[tuple[str, str], list[float]] = {}
+    for run in serve.loads:
+        found.setdefault((run.traffic, run.arm), []).extend(run.latency_ms)
+    return tuple(
+        Curve(traffic=traffic, arm=arm, latency_ms=tuple(sorted(values)))
+        for (traffic, arm), values in sorted(found.items())
+        if values
     )
 
 
