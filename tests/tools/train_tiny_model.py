@@ -26,8 +26,8 @@ TRAIN_CHARS = 14_000_000
 HELD_OUT_CHARS = 97_000
 REPORT_EVERY_STEPS = 25
 CHECKPOINT_EVERY_STEPS = 50
-MATRIX_LEARNING_RATE = 0.02
-OTHER_LEARNING_RATE = 0.004
+MATRIX_LEARNING_RATE = 0.01
+OTHER_LEARNING_RATE = 0.002
 PHASES = ((0.6, 256), (0.85, 512), (1.0, 1024))
 
 
@@ -118,7 +118,7 @@ def _optimizers(model: transformers.PreTrainedModel) -> list[torch.optim.Optimiz
 
 def _rate(step: int, steps: int) -> float:
     """Return the share of the peak: up quickly, level, and down to nothing in the last 40 %."""
-    return min(1.0, (step + 1) / 20, max(0.02, (steps - step) / (0.4 * steps)))
+    return min(1.0, (step + 1) / 60, max(0.02, (steps - step) / (0.4 * steps)))
 
 
 def _batch(ids: Tensor, step: int, options: Options) -> Tensor:
