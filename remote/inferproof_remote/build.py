@@ -21,7 +21,10 @@ from inferproof_remote.workshop import (
     parse_recipe,
 )
 
-_MODULES = ("build", "build_cpp", "build_cuda", "build_python", "diagnostics", "import_check")
+_MODULES = (
+    *("build", "build_cpp", "build_cuda", "build_python", "cuda_sass", "diagnostics"),
+    "import_check",
+)
 
 
 def build(

@@ -10,10 +10,14 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from inferproof_remote import diagnostics
+from inferproof_remote.cuda_driver import find_capability
+from inferproof_remote.cuda_sass import parse_sass
+from inferproof_remote.diagnostics import KernelResources
 from inferproof_remote.workshop import Built, Recipe, Tool, Workshop, explained, failure_code
 
 DEFAULT_ARCHS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")
 _FLAGS = ("-O3", "-std=c++17")
+_FIRST_WITH_OWN = 9  # from compute capability 9 on, `a` names what only that chip has
 _HELP = (
     "install nvcc on the target: pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm"
     " nvidia-cuda-runtime nvidia-cuda-cccl, or apt-get install nvidia-cuda-toolkit"
@@ -22,11 +26,31 @@ _HELP = (
 
 def find_compiler() -> Path | None:
     """Return nvcc from PATH, else from /usr/local/cuda, else from a pip package, else nothing."""
-    on_path = shutil.which("nvcc")
+    return _find("nvcc")
+
+
+def find_disassembler() -> Path | None:
+    """Return nvdisasm from the same places, else nothing."""
+    return _find("nvdisasm")
+
+
+def native_arch() -> str | None:
+    """Return the architecture of the device that is here, None if there is none."""
+    capability = find_capability()
+    if capability is None:
+        return None
+    major, minor = capability
+    own_instructions = "a" if major >= _FIRST_WITH_OWN else ""
+    return f"sm_{major}{minor}{own_instructions}"
+
+
+def _find(program: str) -> Path | None:
+    on_path = shutil.which(program)
     packages = importlib.util.find_spec("nvidia")
     folders = list(packages.submodule_search_locations or ()) if packages else []
-    from_pip = (path for folder in folders for path in Path(folder).glob("*/bin/nvcc"))
-    places = ([Path(on_path)] if on_path else []) + [Path("/usr/local/cuda/bin/nvcc"), *from_pip]
+    from_pip = (path for folder in folders for path in Path(folder).glob(f"*/bin/{program}"))
+    usual = Path("/usr/local/cuda/bin") / program
+    places = ([Path(on_path)] if on_path else []) + [usual, *from_pip]
     return next((path for path in places if os.access(path, os.X_OK)), None)
 
 
@@ -61,7 +85,20 @@ def _build_arch(recipe: Recipe, workshop: Workshop, tool: Tool, arch: str) -> Bu
         if completed.rc != 0 or not (workshop.out_dir / product).is_file():
             return replace(part, code=failure_code(completed, "compile_failed"))
         part = replace(part, artefacts=(*part.artefacts, product))
-    return part
+    return replace(part, resources=_with_code(part.resources, workshop, arch))
+
+
+def _with_code(
+    resources: tuple[KernelResources, ...], workshop: Workshop, arch: str
+) -> tuple[KernelResources, ...]:
+    """Return `resources` with what each kernel's machine code is made of, if it can be read."""
+    disassembler = find_disassembler()
+    if disassembler is None:
+        return resources
+    cubin = workshop.out_dir / f"{arch}.cubin"
+    said = workshop.read([str(disassembler), "-c", str(cubin)], cubin, label=f"{arch}-sass")
+    code = parse_sass(said.output.decode(errors="replace")) if said.rc == 0 else {}
+    return tuple(replace(each, code=code.get(each.kernel)) for each in resources)
 
 
 def _joined(parts: Sequence[Built], tool: Tool) -> Built:

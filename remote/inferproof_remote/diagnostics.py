@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from inferproof_remote.cuda_sass import MachineCode
+
 Severity = Literal["error", "warning", "note"]
 MOST_DIAGNOSTICS = 50
 
@@ -61,6 +63,7 @@ class KernelResources:
     spill_store_bytes: int | None = None
     spill_load_bytes: int | None = None
     shared_bytes: int | None = None
+    code: MachineCode | None = None
 
 
 def parse_diagnostics(text: str, *, snapshot: PurePosixPath) -> tuple[Diagnostic, ...]:

@@ -1,6 +1,6 @@
 """Integer expressions over a contract's dims, such as `2*(tokens*hidden + hidden)`.
 
-Only names, integers, + - * // % and parentheses are understood; nothing is ever executed.
+Only names, integers, + - * // %, min, max and parentheses are understood; nothing is executed.
 """
 
 import ast
@@ -41,8 +41,14 @@ def _value(node: ast.expr, dims: Mapping[str, int]) -> int:
             return _bounded(_combine(op, _value(left, dims), _value(right, dims)))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, dims)
+        case ast.Call(
+            func=ast.Name(id="min" | "max" as name), args=[_, _, *_] as given, keywords=[]
+        ):
+            values = [_value(each, dims) for each in given]
+            return min(values) if name == "min" else max(values)
         case _:
-            raise ExpressionError(f"only names, integers, + - * // % are allowed: {ast.dump(node)}")
+            allowed = "only names, integers, + - * // %, min and max are allowed"
+            raise ExpressionError(f"{allowed}: {ast.dump(node)}")
 
 
 def _combine(op: ast.operator, left: int, right: int) -> int:

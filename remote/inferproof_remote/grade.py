@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from inferproof_remote import build, job
+from inferproof_remote import build, build_cuda, job
 from inferproof_remote.incidents import Incident
 from inferproof_remote.kernel import Kernel, parse_kernel
+from inferproof_remote.sent import CHECKED, checked
 from inferproof_remote.workshop import digest_file
 
 BITS = 256
 _LIBRARY = "candidate.so"
-_CHECKED = "checked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +39,12 @@ class Order:
     @property
     def candidate(self) -> Path:
         """Folder of the snapshot, as it was when its digests were checked."""
-        return self.job_dir / _CHECKED / "candidate"
+        return self.job_dir / CHECKED / "candidate"
 
     @property
     def contract(self) -> Path:
         """Folder of the contract, as it was when its digests were checked."""
-        return self.job_dir / _CHECKED / "contract"
+        return self.job_dir / CHECKED / "contract"
 
     @property
     def library(self) -> Path:
@@ -77,8 +77,8 @@ def grade(job_dir: Path) -> dict[str, object]:
     """Return the facts of `job_dir`'s job, in the form of the server's `GradeFacts`."""
     spec = job.read_job(job_dir).spec
     order = _order(job_dir, spec)
-    candidate = _checked(order.candidate, job.as_table(spec["candidate_files"], "candidate_files"))
-    contract = _checked(order.contract, job.as_table(spec["contract_files"], "contract_files"))
+    candidate = checked(order.candidate, job.as_table(spec["candidate_files"], "candidate_files"))
+    contract = checked(order.contract, job.as_table(spec["contract_files"], "contract_files"))
     built = _build(order, spec["build_cache"])
     # Drawn only now: the candidate was committed before this job existed, and is built.
     begun = Begun(
@@ -90,7 +90,8 @@ def grade(job_dir: Path) -> dict[str, object]:
     )
     # The grader's own threads must not spin beside the candidate; read when torch is first loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    run = cast("Grading", importlib.import_module("inferproof_remote.grading").run)
+    module = "gpu_grade" if order.manifest["language"] == "cuda" else "grading"
+    run = cast("Grading", importlib.import_module(f"inferproof_remote.{module}").run)
     return run(order, begun)
 
 
@@ -113,39 +114,15 @@ def _order(job_dir: Path, spec: Mapping[str, object]) -> Order:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """The files that are used: their digests, and an incident for each that was not sent so."""
-
-    digests: Mapping[str, str]
-    strangers: tuple[Incident, ...]
-
-
-def _checked(place: Path, files: Mapping[str, object]) -> _Checked:
-    """Copy a job's files to `place`.
-
-    Each is read once, so that the bytes that were hashed are the bytes that are used.
-    """
-    digests: dict[str, str] = {}
-    strangers: list[Incident] = []
-    for name, digest in files.items():
-        source = place.parents[1] / "in" / place.name / name
-        data = source.read_bytes() if source.is_file() else b""
-        digests[name] = hashlib.sha256(data).hexdigest()
-        if digests[name] != digest:
-            detail = f"{place.name}/{name} is not what the keeper sent"
-            strangers.append(Incident("digest_mismatch", None, detail))
-        copy = place / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(data)
-    return _Checked(digests, tuple(strangers))
-
-
 def _build(order: Order, cache: object) -> dict[str, object]:
     out = order.library.parent
     if cache is None:
         return build.build(
-            manifest=order.manifest, source_dir=order.candidate, out_dir=out, limits=order.limits
+            manifest=order.manifest,
+            source_dir=order.candidate,
+            out_dir=out,
+            limits=order.limits,
+            archs=_archs(order),
         )
     out.mkdir(parents=True, exist_ok=True)
     digests: dict[str, str] = {}
@@ -163,3 +140,9 @@ def _build(order: Order, cache: object) -> dict[str, object]:
         "artefacts": digests,
         "cache_key": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest(),
     }
+
+
+def _archs(order: Order) -> tuple[str, ...]:
+    """Return the one architecture that is here, if that is what the candidate is built for."""
+    native = build_cuda.native_arch() if order.manifest["language"] == "cuda" else None
+    return () if native is None else (native,)

@@ -42,7 +42,7 @@ def run(order: Order, begun: Begun) -> Json:
     usable = not begun.strangers
     oracle = Oracle(order.kernel, order.contract) if usable else None
     mutants = mutant_facts(begun.bits, oracle, maker) if oracle and order.arm else None
-    facts = _empty_facts(order, begun) | {"mutants": mutants}
+    facts = empty_facts(order, begun) | {"mutants": mutants}
     if oracle is None or not begun.build["ok"]:
         return facts
     plan = make_plan(begun.bits, order.kernel, _scope(order))
@@ -246,7 +246,7 @@ class Grading:
             job.report_progress(self._order.job_dir, call.index, total, message)
 
 
-def _empty_facts(order: Order, begun: Begun) -> Json:
+def empty_facts(order: Order, begun: Begun) -> Json:
     return {
         "bits": begun.bits.hex(),
         "candidate_seen": begun.candidate_seen,

@@ -25,7 +25,8 @@ class SandboxPlan:
 
     `read_only` and `writable` appear at their own paths; `placed` maps a path inside to a path
     outside, read-only. `masked` folders and files appear empty. Nothing else of the disk is there
-    but the system's programs and libraries and this Python. `processes` counts threads too;
+    but the system's programs and libraries and this Python. `devices` are device files that may be
+    used, as those of one accelerator. `processes` counts threads too;
     `shared_mib` is memory lent by the grader, which does not count.
     """
 
@@ -33,6 +34,7 @@ class SandboxPlan:
     writable: tuple[Path, ...] = ()
     placed: Mapping[PurePosixPath, Path] = field(default_factory=dict[PurePosixPath, Path])
     masked: tuple[Path, ...] = ()
+    devices: tuple[Path, ...] = ()
     memory_mib: int
     shared_mib: int = 0
     tmp_mib: int
@@ -45,6 +47,8 @@ def mount_arguments(plan: SandboxPlan) -> list[str]:
     arguments = ["--proc", "/proc", "--dev", "/dev"]
     for place in TEMPORARY:
         arguments += ["--perms", "1777", *_sized(plan.tmp_mib * _MIB), "--tmpfs", place]
+    for device in plan.devices:
+        arguments += ["--dev-bind", str(device), str(device)]
     arguments += ["--remount-ro", "/dev"]
     arguments += _system_arguments()
     made = {PurePosixPath(top) for top in ("/", "/proc", "/dev", "/usr", "/etc", "/sys")}

@@ -17,6 +17,7 @@ from inferproof_remote.sandbox import Completed, Sandbox
 
 COMPILE_S = 60.0
 MOST_OUTPUT_BYTES = 1 << 20
+MOST_LISTING_BYTES = 1 << 26
 _LEAST_MEMORY_MIB, _LEAST_TMP_MIB, _LEAST_PROCESSES = 2048, 256, 64
 _RELATIVE = re.compile(r"^(?!\.)[A-Za-z0-9_.-]+(/(?!\.)[A-Za-z0-9_.-]+)*$")
 _SYMBOL = re.compile(r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")
@@ -116,10 +117,17 @@ class Workshop:
                 _keep(scratch / product, self.out_dir / product)
         return completed
 
-    def _plan(self, scratch: Path, program: Path) -> SandboxPlan:
+    def read(self, argv: Sequence[str], subject: Path, *, label: str) -> Completed:
+        """Run a command that reads one product, in a sandbox of its own; its output may be long."""
+        with Sandbox(self._plan(None, Path(argv[0]), subject), name=job.sandbox_name(label)) as box:
+            return box.run(argv, timeout_s=COMPILE_S, output_limit_bytes=MOST_LISTING_BYTES)
+
+    def _plan(
+        self, scratch: Path | None, program: Path, subject: Path | None = None
+    ) -> SandboxPlan:
         return SandboxPlan(
-            read_only=(self.source_dir, *homes(program)),
-            writable=(scratch,),
+            read_only=(subject or self.source_dir, *homes(program)),
+            writable=() if scratch is None else (scratch,),
             memory_mib=max(_LEAST_MEMORY_MIB, _whole(self._limits, "memory_mib")),
             tmp_mib=max(_LEAST_TMP_MIB, _whole(self._limits, "tmp_mib")),
             processes=max(_LEAST_PROCESSES, _whole(self._limits, "processes")),

@@ -1,0 +1,183 @@
+"""The candidate's launcher, asked with tensors of the grader."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias, cast
+
+from inferproof_remote import build_cuda
+from inferproof_remote.cuda_kernels import ITEM_BYTES
+from inferproof_remote.draws import CANDIDATE
+from inferproof_remote.expressions import evaluate
+from inferproof_remote.gpu_process import DeviceProcess
+from inferproof_remote.gpu_timing import LONGEST
+from inferproof_remote.gpu_wire import spread
+from inferproof_remote.grade import Order
+from inferproof_remote.incidents import BenchError
+from inferproof_remote.inputs import Tensors
+from inferproof_remote.job import as_number, as_table, as_texts
+from inferproof_remote.kernel import Dims, Kernel, TensorShape
+from inferproof_remote.launches import LaunchPlan, parse_launches, resolve
+from inferproof_remote.numerics import copy_bytes, tensor_of
+from inferproof_remote.stream import Stream
+
+Json: TypeAlias = dict[str, object]
+_CHAIN_S = 120.0
+_LEAST_SHARED_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuAnswer:
+    """One call; `guards` counts bytes that were written beside each tensor."""
+
+    seconds: float
+    outputs: Tensors
+    guards: Mapping[str, int]
+    mutated: tuple[str, ...]
+
+
+class Candidate:
+    """A cubin behind our launcher."""
+
+    def __init__(self, order: Order, bits: bytes, harness: bytes) -> None:
+        self._order = order
+        self._bits = bits
+        self._harness = harness
+        self._cubin = _cubin(order)
+        self._launches = parse_launches(order.manifest["launches"])
+        self._limit_s = order.limit("call_s")
+        self.process = DeviceProcess("gpu_launcher", shared_bytes=shared_bytes(order.kernel))
+        self.device: Mapping[str, object] = {}
+        self.needs: Mapping[str, Mapping[str, object]] = {}
+
+    def __enter__(self) -> Self:
+        self.process.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.__exit__(kind, error, trace)
+
+    def start(self) -> None:
+        """Start the launcher and hand it the device code."""
+        self.process.start_apart(CANDIDATE)
+        shared = self.process.shared
+        first, second = len(self._harness), len(self._cubin)
+        shared.view(0, first + second)[:] = self._harness + self._cubin
+        answer = self.process.ask(
+            {
+                "do": "open",
+                "harness_bytes": first,
+                "cubin_bytes": second,
+                "seed": Stream(self._bits, "addresses").word(),
+            },
+            _CHAIN_S,
+        )
+        self.device = as_table(answer["device"], "device")
+
+    def call(self, dims: Dims, inputs: Tensors) -> GpuAnswer:
+        """Run one call.
+
+        Raises:
+            Ended: the device code crashed or hangs.
+            UnfitLaunch: the launches have no sensible size under `dims`.
+        """
+        kernel, shared = self._order.kernel, self.process.shared
+        offsets = tensor_offsets(kernel, dims)
+        for tensor in kernel.inputs:
+            copy_bytes(inputs[tensor.name], shared.view(offsets[tensor.name], _bytes(tensor, dims)))
+        request = self._request("call", dims) | {
+            "shape": ",".join(map(str, dims.values())),
+            "offsets": offsets,
+        }
+        answer = self.process.ask(request, self._limit_s)
+        self._note_needs(answer["needs"])
+        return GpuAnswer(
+            seconds=as_number(answer["seconds"], "seconds"),
+            outputs={
+                tensor.name: tensor_of(
+                    shared.view(offsets[tensor.name], _bytes(tensor, dims)),
+                    *(tensor.dtype, tensor.extents(dims)),
+                )
+                for tensor in kernel.outputs
+            },
+            guards={
+                name: int(as_number(count, name))
+                for name, count in as_table(answer["guards"], "guards").items()
+            },
+            mutated=as_texts(answer["mutated"], "mutated"),
+        )
+
+    def lay_chain(self, chain_id: str, dims: Dims, seed: int) -> None:
+        """Lay out a chain of calls under `dims`, with inputs that `seed` decides."""
+        request = self._request("chain", dims)
+        self.process.ask(request | {"id": chain_id, "seed": seed, "longest": LONGEST}, _CHAIN_S)
+
+    def _request(self, verb: str, dims: Dims) -> Json:
+        plan = self._plan(dims)
+        return {
+            "do": verb,
+            "launches": [each.to_json() for each in plan.launches],
+            "workspace_bytes": plan.workspace_bytes,
+            **tensor_rows(self._order.kernel, dims),
+        }
+
+    def _plan(self, dims: Dims) -> LaunchPlan:
+        attributes = as_table(self.device["attributes"], "attributes")
+        sms = int(as_number(attributes["multiprocessors"], "multiprocessors"))
+        return resolve(self._launches, self._order.kernel, dims, sms=sms)
+
+    def _note_needs(self, raw: object) -> None:
+        rows = [as_table(each, "needs") for each in cast("Sequence[object]", raw)]
+        self.needs = {str(row["kernel"]): row for row in rows}
+
+
+def tensor_rows(kernel: Kernel, dims: Dims) -> Json:
+    """Return the tensors of a call as rows of a request."""
+    return {
+        "inputs": [_row(each, kernel, dims) for each in kernel.inputs],
+        "outputs": [_row(each, kernel, dims) for each in kernel.outputs],
+    }
+
+
+def tensor_offsets(kernel: Kernel, dims: Dims) -> dict[str, int]:
+    """Return where in the shared memory each tensor of a call lies."""
+    tensors = (*kernel.inputs, *kernel.outputs)
+    return spread({each.name: _bytes(each, dims) for each in tensors})[0]
+
+
+def shared_bytes(kernel: Kernel) -> int:
+    """Return room for the largest call that the contract allows."""
+    most = {name: extent.high for name, extent in kernel.extents.items()}
+    tensors = (*kernel.inputs, *kernel.outputs)
+    needed = spread({each.name: _bytes(each, most) for each in tensors})[1]
+    return max(needed, _LEAST_SHARED_BYTES)
+
+
+def _row(tensor: TensorShape, kernel: Kernel, dims: Dims) -> Json:
+    span = tensor.span
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "count": prod(tensor.extents(dims)),
+        "fixed": tensor.name in kernel.prepare,
+        "span": None if span is None else [evaluate(bound, dims) for bound in span],
+    }
+
+
+def _bytes(tensor: TensorShape, dims: Dims) -> int:
+    return prod(tensor.extents(dims)) * ITEM_BYTES[tensor.dtype]
+
+
+def _cubin(order: Order) -> bytes:
+    arch = build_cuda.native_arch()
+    path: Path = order.library.parent / f"{arch}.cubin"
+    if not path.is_file():
+        raise BenchError(f"the build left no {arch}.cubin for the device that is here")
+    return path.read_bytes()

@@ -1,0 +1,238 @@
+"""One grading of device code: the grader draws, asks the launcher, judges in float64, and times.
+
+References and expected outputs live in this process's context alone; the launcher's has neither.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from inferproof_remote import build_cuda, job
+from inferproof_remote.call_facts import CallRecord
+from inferproof_remote.cuda_kernels import SOURCE
+from inferproof_remote.cuda_nvml import Meter
+from inferproof_remote.draws import Plan, PlannedCall, Scope, make_plan
+from inferproof_remote.gpu_arms import Candidate, GpuAnswer
+from inferproof_remote.gpu_race import Race
+from inferproof_remote.grade import Begun, Order
+from inferproof_remote.grading import empty_facts
+from inferproof_remote.incidents import BenchError, Incident
+from inferproof_remote.inputs import InputMaker, Tensors
+from inferproof_remote.launches import UnfitLaunch
+from inferproof_remote.line import Ended
+from inferproof_remote.mutants import mutant_facts
+from inferproof_remote.oracle import Errors, History, Oracle
+
+Json: TypeAlias = dict[str, object]
+_COMPILE_S = 120
+_NO_GPU = (
+    "numerics of cuda candidates need an NVIDIA GPU, and this target has none that torch can use;"
+    " compile_kernel works without one"
+)
+_NO_LAUNCHES = "the manifest has no `launches`, so there is nothing that our launcher could launch"
+
+
+def run(order: Order, begun: Begun) -> Json:
+    """Return all that is measured of the candidate, in the form of the evidence."""
+    torch.set_num_threads(order.threads)
+    facts = empty_facts(order, begun)
+    if begun.strangers or not begun.build["ok"]:
+        return facts
+    why = _unable(order)
+    if why:
+        return facts | {"incidents": [asdict(why)]}
+    maker = InputMaker(begun.bits, order.kernel)
+    oracle = Oracle(order.kernel, order.contract)
+    mutants = mutant_facts(begun.bits, oracle, maker) if order.arm else None
+    scope = Scope(graded=order.graded, zoo=order.zoo, timing=order.timing)
+    plan = make_plan(begun.bits, order.kernel, scope)
+    with ExitStack() as stack:
+        grading = GpuGrading(order, begun, plan, oracle=oracle, maker=maker)
+        grading.go(stack)
+    return facts | {"mutants": mutants} | grading.facts()
+
+
+def _unable(order: Order) -> Incident | None:
+    if order.kernel.mutates:
+        what = "contracts whose inputs are mutated cannot be judged on a GPU yet"
+        return Incident("infrastructure", None, what)
+    if not order.manifest.get("launches"):
+        return Incident("import_failed", None, _NO_LAUNCHES)
+    if not torch.cuda.is_available():
+        return Incident("infrastructure", None, _NO_GPU)
+    return None
+
+
+class GpuGrading:
+    """Carries out one plan; what it has seen so far is its state."""
+
+    def __init__(
+        self, order: Order, begun: Begun, plan: Plan, *, oracle: Oracle, maker: InputMaker
+    ) -> None:
+        self._order = order
+        self._begun = begun
+        self._plan = plan
+        self._oracle = oracle
+        self._maker = maker
+        self._history = History(begun.bits)
+        self._bases = {call.base for call in plan.calls if call.base is not None}
+        self._fine: dict[int, bool] = {}
+        self._firsts: dict[int, Tensors] = {}
+        self._records: list[CallRecord] = []
+        self._incidents: list[Incident] = []
+        self._measured: Json = {}
+        self._chains: list[Json] = []
+        self._meter = Meter()
+        self._candidate: Candidate | None = None
+
+    def go(self, stack: ExitStack) -> None:
+        """Make every call of the plan, and time it if all were right."""
+        calls = self._plan.calls[: self._plan.settled]
+        try:
+            harness = compile_harness()
+            race = self._new_race(stack, harness)
+            candidate = race.candidate
+            candidate.start()
+            self._candidate = candidate
+            for call in calls:
+                job.report_progress(self._order.job_dir, call.index, len(calls), "checking")
+                self._make(candidate, call)
+                if self._incidents:
+                    return
+            if self._order.timing and all(self._fine.values()):
+                self._run(race)
+        except Ended as ended:
+            self._incidents.append(Incident(ended.code, len(self._records), ended.detail))
+        except UnfitLaunch as error:
+            self._incidents.append(Incident("crashed", len(self._records), str(error)))
+
+    def facts(self) -> Json:
+        """Return what was seen, in the form of the evidence."""
+        return {
+            "incidents": [asdict(incident) for incident in self._incidents],
+            "calls": [record.to_json() for record in self._records],
+            "gpu": None if self._candidate is None else self._gpu(self._candidate),
+        } | self._measured
+
+    def _gpu(self, candidate: Candidate) -> Json:
+        device = candidate.device
+        return {
+            "name": device["name"],
+            "uuid": device["uuid"],
+            "driver": f"{self._meter.driver()} ({device['driver']})".strip(),
+            "memory_bytes": device["memory_bytes"],
+            "attributes": device["attributes"],
+            "clocks": self._meter.facts(),
+            "kernels": [dict(row) for row in candidate.needs.values()],
+            "chains": self._chains,
+        }
+
+    def _new_race(self, stack: ExitStack, harness: bytes) -> Race:
+        """Return the timed part; its baselines start beside the checks that come first."""
+        candidate = stack.enter_context(Candidate(self._order, self._begun.bits, harness))
+        race = Race(
+            *(self._order, self._begun.bits),
+            candidate=candidate,
+            harness=harness,
+            meter=self._meter,
+        )
+        if self._order.timing:
+            race.start_baselines(stack)
+        return race
+
+    def _run(self, race: Race) -> None:
+        job.report_progress(self._order.job_dir, 0, len(self._plan.timed), "timing")
+        try:
+            for number, dims in enumerate(self._plan.timed):
+                race.run(number, dims, self._oracle, first_index=len(self._records))
+                self._records += race.take_records()
+        finally:
+            self._records += race.take_records()
+            self._incidents += race.incidents
+            self._measured, self._chains = race.facts(), race.chains()
+
+    def _make(self, candidate: Candidate, call: PlannedCall) -> None:
+        """Make one call, judge what it wrote, and remember both."""
+        inputs = self._inputs(call)
+        answer = candidate.call(call.dims, inputs)
+        self._note_touched(call, answer)
+        on_device = {name: value.cuda() for name, value in inputs.items()}
+        outputs = {name: value.cuda() for name, value in answer.outputs.items()}
+        question = self._oracle.ask(on_device, call.dims)
+        bars = self._oracle.bars
+        errors = question.judge(outputs, bars, poisoned=True)
+        errors = self._history.explain(outputs, question, errors, bars)
+        self._history.add(call.index, question.yardstick, whole=call.index in self._bases)
+        self._fine[call.index] = all(error.within(bars) for error in errors.values())
+        self._records.append(
+            CallRecord(
+                index=call.index,
+                phase=call.phase,
+                dims=call.dims,
+                family=call.family,
+                seconds=answer.seconds,
+                outputs=errors,
+                same_bits=self._same_bits(call, outputs, errors),
+            )
+        )
+
+    def _note_touched(self, call: PlannedCall, answer: GpuAnswer) -> None:
+        for name, count in answer.guards.items():
+            detail = f"{count} bytes beside {name} were written to"
+            self._incidents.append(Incident("guard_overwritten", call.index, detail))
+        for name in answer.mutated:
+            self._incidents.append(Incident("input_mutated", call.index, f"{name} was changed"))
+
+    def _same_bits(self, call: PlannedCall, outputs: Tensors, errors: Errors) -> bool | None:
+        """Return whether a repeat gave the same bits; beyond tolerance it is an incident."""
+        if call.index in self._bases:
+            self._firsts[call.index] = outputs
+        if call.phase != "repeat" or call.base is None:
+            return None
+        first = self._firsts[call.base]
+        stale = any(error.stale_of is not None for error in errors.values())
+        if self._fine[call.base] and not self._fine[call.index] and not stale:
+            detail = f"the inputs of call {call.base} again, but outputs that are wrong now"
+            self._incidents.append(Incident("not_repeatable", call.index, detail))
+        return all(torch.equal(_raw(first[name]), _raw(value)) for name, value in outputs.items())
+
+    def _inputs(self, call: PlannedCall) -> Tensors:
+        if call.phase != "near_duplicate" or call.base is None:
+            return self._maker.make(call.inputs, call.dims, call.family)
+        base = self._plan.calls[call.base]
+        inputs = self._maker.make(base.inputs, base.dims, base.family)
+        return self._maker.make_near(call.inputs, inputs)
+
+
+def compile_harness() -> bytes:
+    """Return our own device code, compiled for the device that is here.
+
+    Raises:
+        BenchError: there is no nvcc, or it fails.
+    """
+    nvcc, arch = build_cuda.find_compiler(), build_cuda.native_arch()
+    if nvcc is None or arch is None:
+        raise BenchError("nvcc and an NVIDIA GPU are needed for the harness's own kernels")
+    folder = Path(tempfile.mkdtemp(prefix="harness-"))
+    try:
+        source, cubin = folder / "harness.cu", folder / "harness.cubin"
+        source.write_text(SOURCE, encoding="utf-8")
+        command = [str(nvcc), "-cubin", f"-arch={arch}", "-O3", "-o", str(cubin), str(source)]
+        said = subprocess.run(
+            command, capture_output=True, text=True, timeout=_COMPILE_S, check=False
+        )
+        if said.returncode != 0:
+            raise BenchError(f"the harness's own kernels do not compile: {said.stderr[:500]}")
+        return cubin.read_bytes()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _raw(values: torch.Tensor) -> torch.Tensor:
+    return values.contiguous().view(-1).view(torch.uint8)

@@ -1,0 +1,304 @@
+"""The process that launches a candidate's device code; it holds no reference and no future input.
+
+All host code here is ours: the candidate is a cubin and numbers. What its device code may touch
+lies at random addresses between guard zones, in a context that no other process shares.
+"""
+
+import ctypes
+import random
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from inferproof_remote import gpu_memory
+from inferproof_remote.cuda_driver import CudaError, Driver, Function, Handle
+from inferproof_remote.cuda_launch import LaunchError, Packed, Scalar, Shape
+from inferproof_remote.gpu_chain import SLOTS, Chain, Harness
+from inferproof_remote.gpu_memory import GUARD_BYTE, Zone
+from inferproof_remote.gpu_serve import (
+    ChainTimer,
+    device_json,
+    rows_of,
+    serve,
+    tensor_plans,
+    whole_of,
+)
+from inferproof_remote.gpu_wire import Json, SharedBytes, Wire
+from inferproof_remote.job import as_table
+from inferproof_remote.launches import WORKSPACE, Argument, Resolved, parse_resolved
+
+POISON = 0xFF
+_KEPT_BYTES = 8 << 30
+
+
+class Binding:
+    """A fresh module and memory of its own for one shape."""
+
+    def __init__(self, driver: Driver, cubin: bytes, spec: Mapping[str, object]) -> None:
+        self._driver = driver
+        self._launches = tuple(parse_resolved(each) for each in rows_of(spec["launches"]))
+        self.inputs = tensor_plans(spec["inputs"])
+        self.outputs = tensor_plans(spec["outputs"])
+        self._module = driver.load(cubin)
+        self._functions = tuple(
+            driver.function(self._module, each.kernel) for each in self._launches
+        )
+        for function, launch in zip(self._functions, self._launches, strict=True):
+            function.prepare(_shape(launch))
+
+    def pack(self, addresses: Mapping[str, int]) -> Callable[[Handle], None]:
+        """Return what launches one call on tensors at these addresses."""
+        steps = [
+            _Step(function, _shape(launch), function.pack(_values(launch.args, addresses)))
+            for function, launch in zip(self._functions, self._launches, strict=True)
+        ]
+
+        def launch_all(stream: Handle) -> None:
+            for step in steps:
+                step.function.launch(step.shape, stream, step.packed)
+
+        return launch_all
+
+    def needs(self) -> list[Json]:
+        """Return what each launched kernel needs of a multiprocessor."""
+        return [{"kernel": each.name, **each.needs} for each in self._functions]
+
+    def release(self) -> None:
+        """Let go of the module."""
+        self._driver.unload(self._module)
+
+
+class _Step:
+    def __init__(self, function: Function, shape: Shape, packed: Packed) -> None:
+        self.function = function
+        self.shape = shape
+        self.packed = packed
+
+
+class Bound:
+    """A binding with one set of tensors, for calls that are checked."""
+
+    def __init__(self, driver: Driver, binding: Binding, scratch: int, rng: random.Random) -> None:
+        self.binding = binding
+        sizes = {each.name: each.size_bytes for each in (*binding.inputs, *binding.outputs)}
+        if scratch:
+            sizes[WORKSPACE] = scratch
+        self.zones = {name: gpu_memory.make_zone(driver, size, rng) for name, size in sizes.items()}
+        self.launch = binding.pack({name: zone.address for name, zone in self.zones.items()})
+
+    @property
+    def size_bytes(self) -> int:
+        """Device memory held."""
+        return sum(zone.whole_bytes for zone in self.zones.values())
+
+    def release(self, driver: Driver) -> None:
+        """Give all of it back."""
+        for zone in self.zones.values():
+            gpu_memory.free_zone(driver, zone)
+        self.binding.release()
+
+
+class StreamRecorder:
+    """Records and replays in one stream of the driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.stream = driver.stream()
+
+    def record(self, body: Callable[[Handle], None]) -> Callable[[], None]:
+        """Return what replays the launches of `body`."""
+        self._driver.begin_capture(self.stream)
+        try:
+            body(self.stream)
+        finally:
+            graph = self._driver.end_capture(self.stream)
+        return lambda: self._driver.replay(graph, self.stream)
+
+
+class Launcher:
+    """Answers one request at a time."""
+
+    def __init__(self, shared: SharedBytes) -> None:
+        self._shared = shared
+        self._driver = Driver()
+        self._driver.forget_persisting_lines()
+        self._marks = self._driver.event(), self._driver.event()
+        self._found = self._driver.allocate(256)
+        self._bound: dict[str, Bound] = {}
+        self._timers: dict[str, ChainTimer] = {}
+        self._rng = random.Random()  # noqa: S311 (seeded by the grader)
+        self._cubin = b""
+        self._harness: Harness | None = None
+
+    def answer(self, request: Mapping[str, object]) -> Json:
+        """Return the answer to one request."""
+        match request["do"]:
+            case "open":
+                return self._open(request)
+            case "call":
+                return self._call(request)
+            case "chain":
+                return self._chain(request)
+            case "time":
+                return self._timers[str(request["id"])].answer(request)
+            case other:
+                raise LaunchError(f"no such request: {other!r}")
+
+    def _open(self, request: Mapping[str, object]) -> Json:
+        first, second = whole_of(request, "harness_bytes"), whole_of(request, "cubin_bytes")
+        self._harness = Harness(self._driver, bytes(self._shared.view(0, first)))
+        self._cubin = bytes(self._shared.view(first, second))
+        self._rng.seed(whole_of(request, "seed"))
+        return {"device": device_json(self._driver)}
+
+    def _call(self, request: Mapping[str, object]) -> Json:
+        """Run one call on poisoned outputs; say what was touched that must not be."""
+        bound = self._bind(request)
+        binding, zones, driver = bound.binding, bound.zones, self._driver
+        offsets = as_table(request["offsets"], "offsets")
+        for tensor in binding.inputs:
+            source = self._shared.address + whole_of(offsets, tensor.name)
+            driver.write(zones[tensor.name].address, source, tensor.size_bytes)
+        for name in (*(each.name for each in binding.outputs), WORKSPACE):
+            if name in zones:
+                driver.fill(zones[name].address, POISON, zones[name].size_bytes)
+        driver.wait_all()
+        driver.record(self._marks[0], 0)
+        bound.launch(0)
+        driver.record(self._marks[1], 0)
+        driver.wait_all()
+        for tensor in binding.outputs:
+            target = self._shared.address + whole_of(offsets, tensor.name)
+            driver.read(target, zones[tensor.name].address, tensor.size_bytes)
+        return {
+            "seconds": driver.seconds_between(*self._marks),
+            "guards": self._broken_guards(zones, padded=False),
+            "mutated": self._mutated(bound, offsets),
+            "needs": binding.needs(),
+        }
+
+    def _bind(self, request: Mapping[str, object]) -> Bound:
+        """Return the shape's binding, so that a known address comes again with other contents."""
+        key = str(request["shape"])
+        if key not in self._bound:
+            while sum(each.size_bytes for each in self._bound.values()) > _KEPT_BYTES:
+                oldest = next(iter(self._bound))
+                self._bound.pop(oldest).release(self._driver)
+            binding = Binding(self._driver, self._cubin, request)
+            scratch = whole_of(request, "workspace_bytes")
+            self._bound[key] = Bound(self._driver, binding, scratch, self._rng)
+        return self._bound[key]
+
+    def _broken_guards(self, zones: Mapping[str, Zone], *, padded: bool) -> dict[str, int]:
+        broken: dict[str, int] = {}
+        for name, zone in zones.items():
+            found = (ctypes.c_uint64 * 1)(0)
+            where, size = ctypes.addressof(found), ctypes.sizeof(found)
+            self._driver.write(self._found, where, size)
+            for address, length in zone.guards(padded=padded):
+                self._ready().count_other(address, length, GUARD_BYTE, self._found)
+            self._driver.read(where, self._found, size)
+            if found[0]:
+                broken[name] = int(found[0])
+        return broken
+
+    def _mutated(self, bound: Bound, offsets: Mapping[str, object]) -> list[str]:
+        changed: list[str] = []
+        compare = ctypes.CDLL(None).memcmp
+        for tensor in bound.binding.inputs:
+            now = ctypes.create_string_buffer(tensor.size_bytes)
+            zone = bound.zones[tensor.name]
+            self._driver.read(ctypes.addressof(now), zone.address, tensor.size_bytes)
+            was = ctypes.c_void_p(self._shared.address + whole_of(offsets, tensor.name))
+            if compare(now, was, ctypes.c_size_t(tensor.size_bytes)) != 0:
+                changed.append(tensor.name)
+        return changed
+
+    def _chain(self, request: Mapping[str, object]) -> Json:
+        """Lay out a chain of the candidate's calls on one shape."""
+        for bound in self._bound.values():
+            bound.release(self._driver)
+        self._bound.clear()
+        binding = Binding(self._driver, self._cubin, request)
+        zones: dict[str, Zone] = {}
+
+        def zone_at(name: str, size_bytes: int) -> int:
+            zones[name] = gpu_memory.make_zone(self._driver, size_bytes, self._rng)
+            return zones[name].address
+
+        common = {
+            each.name: zone_at(each.name, each.size_bytes) for each in binding.inputs if each.fixed
+        }
+        if scratch := whole_of(request, "workspace_bytes"):
+            common[WORKSPACE] = zone_at(WORKSPACE, scratch)
+        changing = [each for each in (*binding.inputs, *binding.outputs) if not each.fixed]
+        places = [
+            common | {t.name: zone_at(f"{t.name} {slot}", t.size_bytes) for t in changing}
+            for slot in range(SLOTS)
+        ]
+        calls = [binding.pack(place) for place in places]
+
+        def operation(slot: int, stream: Handle) -> Sequence[int]:
+            calls[slot](stream)
+            return [places[slot][each.name] for each in binding.outputs]
+
+        chain = Chain(
+            self._ready(),
+            StreamRecorder(self._driver),
+            inputs=binding.inputs,
+            outputs=binding.outputs,
+            places=places,
+            seed=whole_of(request, "seed"),
+            allocate=lambda size: self._driver.map_apart(size, self._rng)[0],
+            longest=whole_of(request, "longest"),
+        )
+        self._timers[str(request["id"])] = ChainTimer(
+            *(chain, operation, self._driver, self._shared, binding.outputs),
+            guards=lambda: self._broken_guards(zones, padded=True),
+        )
+        return {}
+
+    def _ready(self) -> Harness:
+        if self._harness is None:
+            raise LaunchError("nothing was opened")
+        return self._harness
+
+
+def main(socket_fd: int, shared_fd: int, shared_bytes: int) -> None:
+    """Serve the grader at the other end of a socket."""
+    wire = Wire(socket.socket(fileno=socket_fd))
+    try:
+        launcher = Launcher(SharedBytes(shared_fd, shared_bytes))
+    except CudaError as error:
+        wire.send({"failed": str(error), "name": error.name})
+        return
+    wire.send({"ready": True})
+    serve(wire, launcher.answer)
+
+
+def _values(args: Sequence[Argument], addresses: Mapping[str, int]) -> list[Scalar]:
+    values: list[Scalar] = []
+    for kind, value in args:
+        if kind == "tensor":
+            if str(value) not in addresses:
+                raise LaunchError(f"there is no {value}: its size is 0")
+            values.append(("pointer", addresses[str(value)]))
+        elif kind == "integer":
+            values.append(("integer", int(value)))
+        else:
+            values.append(("float", float(value)))
+    return values
+
+
+def _shape(launch: Resolved) -> Shape:
+    return Shape(
+        grid=launch.grid,
+        block=launch.block,
+        shared_bytes=launch.shared_bytes,
+        cluster=launch.cluster,
+        cooperative=launch.cooperative,
+    )
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:4]))
