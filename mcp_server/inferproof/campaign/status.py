@@ -9,8 +9,9 @@ from inferproof.campaign.champion import promotion_of
 from inferproof.core.campaign import Campaign, Component
 from inferproof.core.values import Digest, Entry, Outcome, Purpose, Value, Verdict
 
-_SPEED_GATE = "speed"
-_GRADING_TOOLS = ("check_numerics", "promote")
+_SPEED_GATES = ("speed", "objectives")
+_GRADING_TOOLS = ("check_numerics", "run_aiperf", "promote")
+_RIGHT_GATE, _LOAD_GATE = "fidelity", "objectives"
 _NOTES_SHOWN = 5
 
 
@@ -27,7 +28,8 @@ class GateStanding(Value):
 class ComponentStatus(Value):
     """One component: its objective, its champion, and how far the newest candidate came.
 
-    `proved` are the speed gate's words when the champion was promoted: ratio and interval.
+    `proved` are the speed gate's words when the champion was promoted: ratio and interval, for an
+    engine of each metric. Of an engine, `gates_missing` says what each metric lacks.
     `purpose` is that of the last judged run of the newest candidate; `overall` what it came to.
     """
 
@@ -40,6 +42,16 @@ class ComponentStatus(Value):
     overall: Outcome | None
     gates_met: tuple[str, ...]
     gates_missing: tuple[GateStanding, ...]
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the newest candidate is an engine that was put under load."""
+        return _LOAD_GATE in self.gates_met or _LOAD_GATE in {g.gate for g in self.gates_missing}
+
+    @property
+    def is_unloaded(self) -> bool:
+        """Whether the newest candidate is an engine that was held against the reference alone."""
+        return _RIGHT_GATE in self.gates_met and not self.is_loaded
 
 
 class OpenJob(Value):
@@ -180,7 +192,7 @@ def _standing(verdict: Verdict) -> GateStanding:
 def _proved(promotion: Entry, outcomes: Sequence[Entry]) -> str | None:
     for outcome in outcomes:
         if outcome.seq == promotion.body["outcome_seq"]:
-            return next((v.reason for v in _verdicts(outcome) if v.gate == _SPEED_GATE), None)
+            return next((v.reason for v in _verdicts(outcome) if v.gate in _SPEED_GATES), None)
     return None
 
 
@@ -242,6 +254,10 @@ def _next_step(component: ComponentStatus) -> str:
     if candidate == component.champion:
         return f"{contract} has a champion; to beat it, submit a faster candidate"
     check = f"call check_numerics with candidate {candidate}"
+    if component.overall is Outcome.PASS and component.is_unloaded:
+        return f"call run_aiperf with candidate {candidate}, purpose practice"
+    if component.is_loaded:
+        check = f"call run_aiperf with candidate {candidate}"
     match component.overall, component.purpose:
         case None, _:
             return f"{check}, purpose practice"

@@ -39,9 +39,9 @@ def deploy(job_dir: Path) -> dict[str, object]:
     until = time.monotonic() + asked.wall_s - min(_FAREWELL_S, asked.wall_s / 4)
     spec = asked.spec
     files = job.as_table(spec["candidate_files"], "candidate_files")
-    strangers = checked(job_dir, "candidate", files)
-    if strangers:
-        raise BenchError(strangers[0].detail)
+    sent = checked(job_dir / CHECKED / "candidate", files)
+    if sent.strangers:
+        raise BenchError(sent.strangers[0].detail)
     model = job.as_table(spec["model"], "model")
     work = job_dir / "work"
     work.mkdir()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from inferproof_remote import facts, job
 from inferproof_remote.incidents import Incident
-from inferproof_remote.sent import CHECKED, checked
+from inferproof_remote.sent import CHECKED, Checked, checked
 from inferproof_remote.serving.balancer import find_haproxy
 from inferproof_remote.serving.client import Client
 from inferproof_remote.serving.deployment import Arm, Deployment
@@ -106,8 +106,7 @@ class Record:
 def serve(job_dir: Path) -> Facts:
     """Return the facts of `job_dir`'s job, in the form of the server's `ServeFacts`."""
     order = _order(job_dir)
-    files = {part: job.as_table(order.spec[f"{part}_files"], part) for part in _PARTS}
-    strangers = [each for part in _PARTS for each in checked(job_dir, part, files[part])]
+    candidate, contract = (_sent(order, part) for part in ("candidate", "contract"))
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from inferproof_remote.serving.examiner import Examiner  # loads torch and transformers
 
@@ -119,10 +118,19 @@ def serve(job_dir: Path) -> Facts:
         for arm in Stream(examiner.bits, f"order {restart}").shuffled(sorted(order.plans)):
             _one_start(record, examiner, arm, restart)
     mutants = examiner.mutants() if order.spec["arm"] is True else None
-    return _told(record, examiner, strangers) | {"mutants": mutants}
+    strangers = (*candidate.strangers, *contract.strangers)
+    return _told(record, examiner, strangers) | {
+        "mutants": mutants,
+        "candidate_seen": job.digest_json(
+            {"manifest": order.spec["manifest"], "files": candidate.digests}
+        ),
+        "contract_seen": job.digest_json(contract.digests),
+    }
 
 
-_PARTS = ("candidate", "contract")
+def _sent(order: Order, part: str) -> Checked:
+    files = job.as_table(order.spec[f"{part}_files"], part)
+    return checked(order.job_dir / CHECKED / part, files)
 
 
 def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> None:
@@ -157,8 +165,6 @@ def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -
     names = ("separation", "sandbox", "cpu_model", "cores", "versions")
     return {
         "bits": examiner.bits.hex(),
-        "candidate_seen": spec["candidate_digest"],
-        "contract_seen": spec["contract_digest"],
         "model_name": job.as_table(spec["model"], "model")["name"],
         "model_digest": examiner.model_digest,
         "stages": list(job.as_texts(spec["stages"], "stages")),
