@@ -226,7 +226,7 @@ class Door:
 
 
 def _connections() -> int:
-    """Return how many connections HAProxy may hold: each takes two of the files that we may open."""
+    """Return how many connections HAProxy may hold; each takes two of the files we may open."""
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most_files == resource.RLIM_INFINITY:
         return _CONNECTIONS

@@ -22,7 +22,6 @@ class _Params(Protocol):
     """The part of xllamacpp's parameters that we set."""
 
     model: _Model
-    hostname: str
     port: int
     n_parallel: int
     n_ctx: int
@@ -56,7 +55,7 @@ def main(arguments: list[str]) -> int:
         return 2
     params = package.CommonParams()
     params.model.path = str(file)
-    params.hostname, params.port = "127.0.0.1", options.port
+    params.port = options.port
     params.n_parallel, params.n_ctx = options.parallel, options.context
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
     server = package.Server(params)
