@@ -1,6 +1,7 @@
 """The arms of a grading: candidate, null and baselines, each in a sandbox of its own."""
 
 import contextlib
+import os
 import random
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -78,8 +79,23 @@ class Arms:
         absent = {name: why for name, why in zip(names, told, strict=True) if why}
         for started in idle:
             started.result()
+        self._part_cores()
         self._pilot = self._sessions.pop(_PILOT)
         return absent
+
+    def _part_cores(self) -> None:
+        """Keep one core for this thread, which waits awake, and leave every sandbox the others.
+
+        Where all cores are busy, Linux may wake a sandbox on the waiting thread's core.
+        """
+        cores = os.sched_getaffinity(0)
+        if self._order.threads >= len(cores):
+            return
+        own = min(cores)
+        self._stack.callback(os.sched_setaffinity, 0, cores)
+        os.sched_setaffinity(0, {own})
+        for session in self._sessions.values():
+            session.run_on(cores - {own})
 
     def _start_baseline(self, name: str, maker: InputMaker) -> str:
         """Start and warm a baseline; return why it cannot run, or nothing."""

@@ -16,14 +16,15 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
+from inferproof_remote import procfs
 from inferproof_remote.arena import POISON, Arena, CallLayout, Placement, TensorSlot
-from inferproof_remote.fairness import prefer_sessions
+from inferproof_remote.fairness import give_way, hold_processor, prefer_sessions, undisturbed
 from inferproof_remote.freezers import NotFrozen
 from inferproof_remote.incidents import BenchError, Incident
 from inferproof_remote.line import Ended, Line
@@ -91,6 +92,7 @@ class Session:
         self._prepared_at: Placement | None = None
         self._visited: set[Placement] = set()
         self._run_ns: dict[int, int] = {}
+        self._watch: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -100,6 +102,7 @@ class Session:
             self._sandbox = stack.enter_context(
                 Sandbox(self._shown(folder), name=self._name, kind=self._kind)
             )
+            stack.callback(self._end_privilege)
             inside = folder if self._kind.separation == "shared-account" else INSIDE
             spec = runner_spec(self._target, PurePosixPath(inside)) | {
                 "threads": self._threads,
@@ -176,6 +179,22 @@ class Session:
             self._sandbox.freeze()
         except (Ended, NotFrozen) as error:
             raise BenchError(f"the harness's own sandbox {self._name} is over: {error}") from error
+
+    def run_on(self, cores: Iterable[int]) -> None:
+        """Leave these cores to the sandbox; the caller waits for it on another one."""
+        self._watch = undisturbed
+        for task in self._tasks():
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(task, cores)
+            hold_processor(task)
+
+    def _end_privilege(self) -> None:
+        """Have what is to be killed give way to its killer."""
+        for task in self._tasks():
+            give_way(task)
+
+    def _tasks(self) -> list[int]:
+        return [task for pid in self._sandbox.pids() for task in procfs.threads(pid)]
 
     def _shown(self, folder: Path) -> SandboxPlan:
         return dataclasses.replace(self._plan, placed={**self._plan.placed, INSIDE: folder})
@@ -283,11 +302,12 @@ class Session:
         if warm is not None:
             warm()
         self._check_frozen()
-        started_ns = time.perf_counter_ns()
-        self._sandbox.thaw()
-        self._line.wait(nonce, self._call_s, awake=self._has_own_core)
-        self._sandbox.freeze()
-        ended_ns = time.perf_counter_ns()
+        with self._watch():
+            started_ns = time.perf_counter_ns()
+            self._sandbox.thaw()
+            self._line.wait(nonce, self._call_s, awake=self._has_own_core)
+            self._sandbox.freeze()
+            ended_ns = time.perf_counter_ns()
         self._run_ns = self._settled_run_ns()
         return (ended_ns - started_ns) / 1e9
 
@@ -360,4 +380,5 @@ class Session:
         """Remember why no further call is possible, and end the sandbox at once."""
         self._report(end.code, end.detail)
         self._ended = self._found[-1]
+        self._end_privilege()
         self._sandbox.kill()

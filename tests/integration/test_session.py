@@ -313,6 +313,28 @@ def test_kernel_that_never_answers_ends_in_time(
     assert second.incidents == first.incidents, "the reason stays the same"
 
 
+@pytest.mark.parametrize("name", ["hang", "spin", "fork_bomb"])
+def test_kernel_that_gives_way_to_nobody_still_ends_in_time(
+    name: str, library: Callable[[str], CppTarget], kind: BenchKind
+) -> None:
+    with session(library(name), kind=kind, call_s=1.0) as running:
+        running.run_on({max(os.sched_getaffinity(0))})
+        results = calls(running, count=2)
+    assert codes(results) <= {"timed_out", "process_limit"}
+    assert results[-1].seconds is None
+
+
+def test_kernel_on_cores_of_its_own_is_right_and_without_incident(
+    library: Callable[[str], CppTarget], kind: BenchKind
+) -> None:
+    with session(library("threads_joined"), kind=kind) as running:
+        running.run_on({max(os.sched_getaffinity(0))})
+        results = calls(running)
+    assert codes(results) == set()
+    assert all(is_right(result, number + 1.0) for number, result in enumerate(results))
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
 def test_crash_names_the_signal(library: Callable[[str], CppTarget]) -> None:
     with session(library("segfault"), kind=describe()) as running:
         result = calls(running, count=1)[0]
