@@ -4,6 +4,7 @@ They are computed by trusted code from drawn inputs and never enter a sandbox. T
 drawn for every family, at sizes small enough that arming a gate costs seconds.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -172,6 +173,19 @@ def _cut_short(case: _Case, oracle: Oracle) -> Tensors:
     return outputs
 
 
+def _one_bit_less(case: _Case, oracle: Oracle) -> Tensors:
+    """Round the exact outputs to one significand bit less than their dtype has."""
+    del oracle
+    outputs: dict[str, Tensor] = {}
+    for name, value in case.question.yardstick.items():
+        outputs[name] = value
+        if value.is_floating_point():
+            exact = case.question.expected[name]
+            bits = -math.log2(torch.finfo(value.dtype).eps)
+            outputs[name] = _with_bits(exact, bits).to(value.dtype)
+    return outputs
+
+
 def _lower_precision(case: _Case, oracle: Oracle) -> Tensors:
     inputs = {name: _rounded(value) for name, value in case.question.inputs.items()}
     outputs = oracle.yardstick(**inputs, **oracle.kernel.params)
@@ -181,9 +195,13 @@ def _lower_precision(case: _Case, oracle: Oracle) -> Tensors:
 def _rounded(value: Tensor) -> Tensor:
     if not value.is_floating_point():
         return value
-    mantissa, exponent = torch.frexp(value.double())
-    steps = 2.0 ** _LOWER_BITS[value.dtype]
-    return torch.ldexp(torch.round(mantissa * steps) / steps, exponent).to(value.dtype)
+    return _with_bits(value.double(), _LOWER_BITS[value.dtype]).to(value.dtype)
+
+
+def _with_bits(value: Tensor, bits: float) -> Tensor:
+    mantissa, exponent = torch.frexp(value)
+    steps = 2.0**bits
+    return torch.ldexp(torch.round(mantissa * steps) / steps, exponent)
 
 
 def _fit(source: Tensor, like: Tensor) -> Tensor:
@@ -200,4 +218,5 @@ GENERIC: Mapping[str, Mutant] = {
     "half": _half,
     "lower_precision": _lower_precision,
     "cut_short": _cut_short,
+    "one_bit_less": _one_bit_less,
 }

@@ -5,12 +5,17 @@ error confined to one row is not averaged away. Two figures are the worst over t
 
 - RMS: RMS(error) / max(RMS(yardstick error), u * RMS(reference));
 - P99.9 of |error| / scale against the same of the yardstick (at least u), where an element's scale
-  is the larger of its own magnitude and its tile's RMS. One element may not be worse than
-  `_SINGLE` times what P99.9 allows: a wrong tail element must not hide in the 0.1 %.
+  is the larger of its own magnitude and its tile's RMS. The worst element is held to the same
+  multiple of the yardstick's worst: a wrong tail element must not hide in the 0.1 %.
 
-Two counts tell a 16-bit output that was cut from one that was rounded, which no multiple of the
-floor can: of the elements that rounding to nearest carries away from zero, how many came out
-nearer to zero than they are.
+A whole unit roundoff is twice to four times what rounding costs, which a single tile may need: one
+large element, rounded twice, can be that far off. All tiles together may not, so two sums and two
+counts go on, for the gate to add up over calls:
+
+- over the tiles in which rounding shows, the squares of RMS(error) / max(RMS(yardstick error),
+  RMS of the rounding error of the floor dtype), which is u / sqrt(3) of an element's power of two;
+- of the elements of a 16-bit output that rounding to nearest carries away from zero, how many came
+  out nearer to zero than they are: an output that was cut, not rounded.
 """
 
 from collections.abc import Mapping
@@ -38,7 +43,8 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _TILE = 256
 _HALF_BYTES = 2
 _CHUNK = 1 << 17
-_SINGLE = 8.0
+_DEVICE_CHUNK = 1 << 23  # each step has a price on an accelerator, and memory is no matter
+_SHOWS = 0.5  # of what rounding costs: less, and the values happen to be exact
 _LARGEST = 1e30
 _INTEGERS_DIFFER = 1e6
 # Below float32's smallest normal number, honest kernels that flush subnormals to zero differ from
@@ -75,6 +81,8 @@ class OutputError:
     stale_of: int | None = None
     carried: int | None = None
     cut: int | None = None
+    tiles: int | None = None
+    tile_squares: float | None = None
 
     def within(self, bars: Bars) -> bool:
         """Return whether nothing is wrong with this output."""
@@ -103,6 +111,7 @@ class _Chunk:
     rms: Tensor
     p999: Tensor
     bad: int
+    squares: Tensor
 
 
 def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputError:
@@ -119,7 +128,8 @@ def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputE
     least = max(_LEAST.get(got.dtype, 0.0), _FLUSHED)
     mismatches, bad, worst = 0, 0, _Worst()
     carried, cut = 0, 0
-    for start, stop in _spans(values.numel(), length):
+    most = _DEVICE_CHUNK if got.is_cuda else _CHUNK
+    for start, stop in _spans(values.numel(), length, most):
         part = slice(start, stop)
         wrong, error = _errors(values[part], expected[part], yardstick[part])
         _, honest_error = _errors(yardstick[part], truth[part], yardstick[part])
@@ -138,21 +148,27 @@ def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputE
         worst_tile=worst.describe(got, length),
         carried=carried,
         cut=cut,
+        tiles=worst.tiles,
+        tile_squares=min(_LARGEST, worst.squares),
     )
 
 
 class _Worst:
-    """The worst figures so far and where the worst RMS is."""
+    """The worst figures so far and where the worst RMS is; what all tiles add up to."""
 
     def __init__(self) -> None:
         self.rms = 0.0
         self.p999 = 0.0
+        self.tiles = 0
+        self.squares = 0.0
         self._tile = 0
 
     def add(self, chunk: _Chunk, first_tile: int) -> None:
         """Take in the tiles of `chunk`, the first of which has number `first_tile`."""
         rms, at = chunk.rms.max(0)
         self.p999 = min(_LARGEST, max(self.p999, chunk.p999.max().item()))
+        self.tiles += chunk.squares.numel()
+        self.squares += chunk.squares.sum().item()
         if rms.item() > self.rms:
             self.rms = min(_LARGEST, rms.item())
             self._tile = first_tile + int(at.item())
@@ -171,9 +187,9 @@ def _tile_length(got: Tensor) -> int:
     return min(got.numel(), columns * -(-_TILE // columns))
 
 
-def _spans(numel: int, length: int) -> list[tuple[int, int]]:
+def _spans(numel: int, length: int, most: int) -> list[tuple[int, int]]:
     """Return spans of whole tiles; the last is the final tile, overlapping if need be."""
-    step = max(1, _CHUNK // length) * length
+    step = max(1, most // length) * length
     whole = numel // length * length
     spans = [(start, min(start + step, whole)) for start in range(0, whole, step)]
     return spans if whole == numel else [*spans, (numel - length, numel)]
@@ -212,11 +228,31 @@ def _measure(rows: _Rows, bars: Bars, least: float) -> _Chunk:
     scale = torch.maximum(expected.abs(), size.unsqueeze(1)).clamp_min(least / bars.unit)
     share = (error / scale).abs_().float()
     above = rows.length // 1000 + 1
-    unit = (honest / scale).abs_().float().topk(above, dim=1).values[:, -1].clamp_min(bars.unit)
-    p999 = share.topk(above, dim=1).values / unit.unsqueeze(1)
-    single = p999[:, 0] / _SINGLE
-    bad = (share > bars.p999 * unit.unsqueeze(1)).sum()
-    return _Chunk(_rms(error) / rms_unit, torch.maximum(p999[:, -1], single), int(bad.item()))
+    most = share.topk(above, dim=1).values
+    honest_most = (honest / scale).abs_().float().topk(above, dim=1).values.clamp_min(bars.unit)
+    p999 = most[:, -1] / honest_most[:, -1]
+    bad = (share > bars.p999 * honest_most[:, -1:]).sum()
+    rounding = _rounding(expected, bars, least)
+    shows = (_rms(honest) >= _SHOWS * rounding) & _varies(expected, bars)
+    return _Chunk(
+        rms=_rms(error) / rms_unit,
+        p999=torch.maximum(p999, most[:, 0] / honest_most[:, 0]),
+        bad=int(bad.item()),
+        squares=(_rms(error) / torch.maximum(_rms(honest), rounding))[shows].square(),
+    )
+
+
+def _varies(expected: Tensor, bars: Bars) -> Tensor:
+    """Return which rows hold more than one value: one alone is rounded well or badly by chance."""
+    sizes = expected.abs()
+    return sizes.amax(1) - sizes.amin(1) > bars.unit * sizes.amax(1)
+
+
+def _rounding(expected: Tensor, bars: Bars, least: float) -> Tensor:
+    """Return the RMS error of rounding the rows of `expected` to the floor dtype."""
+    _, exponent = torch.frexp(expected)
+    powers = torch.ldexp(torch.ones_like(expected), exponent - 1).masked_fill_(expected == 0, 0.0)
+    return (_rms(powers) * (bars.unit / 3**0.5)).clamp_min(least)
 
 
 def _roundings(dtype: torch.dtype, expected: Tensor, error: Tensor) -> tuple[int, int]:
@@ -247,6 +283,8 @@ def _judge_integers(got: Tensor, expected: Tensor, unwritten: int) -> OutputErro
         worst_tile=f"element {first} of {got.numel()}",
         carried=0,
         cut=0,
+        tiles=0,
+        tile_squares=0.0,
     )
 
 

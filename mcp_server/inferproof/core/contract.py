@@ -97,12 +97,15 @@ class Tolerance(Value):
     `floor` names the dtype whose unit roundoff bounds the yardstick's error from below. `cut_share`
     bounds, among the elements of a 16-bit output that rounding to nearest carries away from zero,
     the share that may be nearer to zero than they are: rounding leaves few, cutting all.
+    `mean_over_yardstick` bounds all tiles together, in units of what rounding to `floor` really
+    costs: 1 is rounded once, about 1.4 twice, 2 has lost a bit.
     """
 
     rms_over_yardstick: Annotated[float, Field(gt=0, le=100)] = 2.0
     p999_over_yardstick: Annotated[float, Field(gt=0, le=100)] = 4.0
     floor: DType
     cut_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    mean_over_yardstick: Annotated[float, Field(gt=0, le=100)] | None = None
 
 
 class Roofline(Value):

@@ -64,7 +64,8 @@ class OutputError(Value):
     `rms_ratio` and `p999_ratio` are the worst over tiles and overall; `None` is not measured.
     `stale_of` is the earlier call whose expected output this equals, if any. `carried` counts the
     elements that rounding to nearest carries away from zero, `cut` those of them that came out
-    nearer to zero than they are.
+    nearer to zero than they are. `tile_squares` adds up, over the `tiles` in which rounding shows,
+    the squares of their RMS error over that of an honest rounding.
     """
 
     rms_ratio: NonNegative | None
@@ -76,6 +77,8 @@ class OutputError(Value):
     stale_of: int | None = None
     carried: Annotated[int, Field(ge=0)] | None = None
     cut: Annotated[int, Field(ge=0)] | None = None
+    tiles: Annotated[int, Field(ge=0)] | None = None
+    tile_squares: NonNegative | None = None
 
 
 class CallFacts(Value):

@@ -4,7 +4,7 @@ from inferproof.core.contract import KernelContract
 from inferproof.core.evidence import MutantFacts
 from inferproof.core.values import Reason, Verdict
 from inferproof.gates.base import Case, Clerk
-from inferproof.gates.numerics import cut_outputs, is_failure, judge_call
+from inferproof.gates.numerics import is_failure, judge_call, lost_together
 
 CLERK = Clerk("armed", __name__)
 REARM = "Nothing to change in the candidate: run the check again so that the mutants are graded."
@@ -38,6 +38,6 @@ def survivors(contract: KernelContract, mutants: tuple[MutantFacts, ...]) -> tup
         mutant.name
         for mutant in mutants
         if any(is_failure(judge_call(call, contract)) for call in mutant.calls if call.checked)
-        or cut_outputs([call for call in mutant.calls if call.checked], contract.tolerance)
+        or lost_together([call for call in mutant.calls if call.checked], contract.tolerance)
     }
     return tuple(name for name in contract.mutants if name not in refused)

@@ -9,8 +9,9 @@ The rule of one output, in this order:
 5. both ratios no larger than the step to the next lower dtype explains: `precision_lost`;
    anything larger: `wrong_values`.
 
-Outputs that are all accepted are then held together against `cut_share`, timed calls and others
-apart: more is `precision_lost`. Cutting instead of rounding doubles an error that the floor hides.
+Outputs that are all accepted are then held together against `cut_share` and `mean_over_yardstick`,
+timed calls and others apart: more is `precision_lost`. The floor of one tile is a whole roundoff,
+which hides an error twice that of rounding; all tiles together do not hide it.
 
 The ratios are in units of the yardstick's error, which is at least the roundoff of the floor
 dtype. Working in the next lower dtype (f32 for f64, bf16 for f32, an 8-bit float for both 16-bit
@@ -18,6 +19,7 @@ ones) multiplies a roundoff error by 2 to the power of the significand bits that
 add two more. Values that have nothing to do with the right ones are off by the whole significand.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -29,6 +31,7 @@ from inferproof.gates.base import Case, Clerk, measured, shape_text
 CLERK = Clerk("numerics", __name__)
 ACCUMULATION_BITS = 2
 LEAST_CARRIED = 200
+LEAST_TILES = 32
 ROUND = "Round the last step to the nearest value of the output's dtype, ties to even."
 LOST_BITS = {DType.F64: 53 - 24, DType.F32: 24 - 8, DType.F16: 11 - 4, DType.BF16: 8 - 4}
 WORST_FIRST = (
@@ -68,9 +71,9 @@ class Numerics:
         code = _name_failure(reasons)
         if code:
             return _refusal(case, code, checked[reasons.index(code)])
-        cut = cut_outputs(checked, case.contract.tolerance)
-        if cut:
-            return CLERK.fails(Reason.PRECISION_LOST, _told_cut(cut), ROUND)
+        lost = lost_together(checked, case.contract.tolerance)
+        if lost:
+            return CLERK.fails(Reason.PRECISION_LOST, lost, ROUND)
         if Reason.NOT_MEASURED in reasons:
             return CLERK.unmeasured(_where(checked[reasons.index(Reason.NOT_MEASURED)]))
         missing = _missing(case, grade, checked)
@@ -88,16 +91,38 @@ def judge_call(call: CallFacts, contract: KernelContract) -> Reason:
     return min(found, key=WORST_FIRST.index)
 
 
-def cut_outputs(calls: Sequence[CallFacts], tolerance: Tolerance) -> Mapping[str, float]:
-    """Return the outputs that were cut, not rounded, and the share of elements that show it."""
-    carried, cut = Counter[tuple[str, bool]](), Counter[tuple[str, bool]]()
+def lost_together(calls: Sequence[CallFacts], tolerance: Tolerance) -> str:
+    """Return what all outputs together have lost; empty if nothing."""
+    timed = [call for call in calls if call.phase == "timed"]
+    others = [call for call in calls if call.phase != "timed"]
+    for errors in (*_by_name(timed).values(), *_by_name(others).values()):
+        if _cut_share(errors) > (tolerance.cut_share or 1.0):
+            return f"{Reason.PRECISION_LOST.value}: outputs are cut to their dtype, not rounded"
+        bar = tolerance.mean_over_yardstick
+        if bar is not None and _mean_error(errors) > bar:
+            return f"{Reason.PRECISION_LOST.value}: outputs have fewer exact bits than their dtype"
+    return ""
+
+
+def _by_name(calls: Sequence[CallFacts]) -> Mapping[str, list[OutputError]]:
+    found: dict[str, list[OutputError]] = {}
     for call in calls:
         for name, error in call.outputs.items():
-            carried[name, call.phase == "timed"] += error.carried or 0
-            cut[name, call.phase == "timed"] += error.cut or 0
-    shares = {key: cut[key] / carried[key] for key in carried if carried[key] >= LEAST_CARRIED}
-    bar = 1.0 if tolerance.cut_share is None else tolerance.cut_share
-    return {name: share for (name, _), share in shares.items() if share > bar}
+            found.setdefault(name, []).append(error)
+    return found
+
+
+def _cut_share(errors: Sequence[OutputError]) -> float:
+    carried = sum(error.carried or 0 for error in errors)
+    cut = sum(error.cut or 0 for error in errors)
+    return cut / carried if carried >= LEAST_CARRIED else 0.0
+
+
+def _mean_error(errors: Sequence[OutputError]) -> float:
+    """Return the root mean square over all tiles; too few say nothing."""
+    tiles = sum(error.tiles or 0 for error in errors)
+    squares = sum(error.tile_squares or 0.0 for error in errors)
+    return math.sqrt(squares / tiles) if tiles >= LEAST_TILES else 0.0
 
 
 def judge_output(error: OutputError, tolerance: Tolerance) -> Reason:
@@ -107,8 +132,7 @@ def judge_output(error: OutputError, tolerance: Tolerance) -> Reason:
     if error.nan_mismatches > 0:
         return Reason.NAN_MISMATCH
     rms, p999 = error.rms_ratio, error.p999_ratio
-    counted = tolerance.cut_share is None or (error.carried is not None and error.cut is not None)
-    if not (measured(rms) and measured(p999) and counted):
+    if not (measured(rms) and measured(p999) and _is_counted(error, tolerance)):
         return Reason.NOT_MEASURED
     if rms <= tolerance.rms_over_yardstick and p999 <= tolerance.p999_over_yardstick:
         return Reason.ACCEPTED
@@ -116,6 +140,12 @@ def judge_output(error: OutputError, tolerance: Tolerance) -> Reason:
         return Reason.STALE_OUTPUT
     lower_dtype = 2.0 ** (LOST_BITS.get(tolerance.floor, 0) + ACCUMULATION_BITS)
     return Reason.PRECISION_LOST if max(rms, p999) <= lower_dtype else Reason.WRONG_VALUES
+
+
+def _is_counted(error: OutputError, tolerance: Tolerance) -> bool:
+    counts = error.carried is None or error.cut is None
+    sums = error.tiles is None or not measured(error.tile_squares)
+    return not (counts and tolerance.cut_share) and not (sums and tolerance.mean_over_yardstick)
 
 
 def is_failure(reason: Reason) -> bool:
@@ -153,11 +183,6 @@ def _missing(case: Case, grade: GradeFacts, checked: Sequence[CallFacts]) -> str
 def _refusal(case: Case, code: Reason, call: CallFacts) -> Verdict:
     figures = f"; {_figures(call)}" if case.shows_numbers else ""
     return CLERK.fails(code, f"{code.value} in {_where(call)}{figures}", NEXT_STEPS[code])
-
-
-def _told_cut(cut: Mapping[str, float]) -> str:
-    names = ", ".join(cut)
-    return f"{Reason.PRECISION_LOST.value}: {names} is cut to its dtype, not rounded to nearest"
 
 
 def _where(call: CallFacts) -> str:

@@ -177,6 +177,41 @@ def test_a_contract_without_the_bound_lets_outputs_be_cut() -> None:
     assert judged(changes).code is Reason.ACCEPTED
 
 
+def bits(mean: float, tiles: int | None, calls: range = range(7)) -> dict[str, JsonValue]:
+    """Return changes: the contract bounds the mean error, and each of `calls` has this one."""
+    changes: dict[str, JsonValue] = {"contract.tolerance.mean_over_yardstick": 1.7}
+    for call in range(7):
+        changes[Y.format(call, "tiles")] = 100
+        changes[Y.format(call, "tile_squares")] = 100.0
+    for call in calls:
+        changes[Y.format(call, "tiles")] = tiles
+        changes[Y.format(call, "tile_squares")] = mean**2 * (tiles or 0)
+    return changes
+
+
+@pytest.mark.parametrize(
+    ("mean", "tiles", "code"),
+    [
+        (1.0, 100, Reason.ACCEPTED),
+        (1.69, 100, Reason.ACCEPTED),
+        (1.71, 100, Reason.PRECISION_LOST),
+        (2.0, 4, Reason.ACCEPTED),
+        (1.0, 0, Reason.ACCEPTED),
+        (1.0, None, Reason.NOT_MEASURED),
+    ],
+)
+def test_an_output_with_fewer_bits_than_its_dtype_has_lost_precision(
+    mean: float, tiles: int | None, code: Reason
+) -> None:
+    assert judged(bits(mean, tiles)).code is code
+
+
+def test_fewer_bits_in_timed_calls_alone_are_found() -> None:
+    timed = [n for n, call in enumerate(honest_calls()) if call.phase == "timed"]
+    changes = bits(2.0, 100, range(timed[0], timed[-1] + 1))
+    assert judged(changes).code is Reason.PRECISION_LOST
+
+
 def honest_calls() -> tuple[CallFacts, ...]:
     grade = changed({}).evidence.grade
     assert grade is not None

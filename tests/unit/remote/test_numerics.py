@@ -214,3 +214,41 @@ def test_what_kernels_may_flush_is_not_counted_as_cut():
 def test_a_float32_output_is_not_asked_how_it_was_rounded():
     error = against(truth(4, 64), truth(4, 64).float(), EXACT)
     assert (error.carried, error.cut) == (0, 0)
+
+
+def with_bits(expected: Tensor, bits: int) -> Tensor:
+    mantissa, exponent = torch.frexp(expected)
+    steps = 2.0**bits
+    rounded_mantissa = torch.round(mantissa * steps) / steps
+    return torch.ldexp(rounded_mantissa, exponent).to(torch.bfloat16)
+
+
+def mean_error(error: OutputError) -> float:
+    assert error.tiles
+    assert error.tile_squares is not None
+    return (error.tile_squares / error.tiles) ** 0.5
+
+
+def test_all_tiles_together_tell_how_many_bits_an_output_has():
+    expected = truth(500, 512) * 2.0 ** truth(500, 1, seed=2)
+    once = against(expected, rounded(expected))
+    twice = against(expected, rounded(rounded(expected / 1.7).double() * 1.7))
+    coarse = against(expected, with_bits(expected, 7))
+    assert mean_error(once) == pytest.approx(1.0, abs=0.03)
+    assert 1.2 < mean_error(twice) < 1.5
+    assert mean_error(coarse) == pytest.approx(2.0, abs=0.1)
+    assert coarse.within(BF16), "the bars of a single tile do not tell"
+
+
+def test_values_that_are_exact_in_their_dtype_say_nothing_of_its_bits():
+    expected = truth(64, 512).mul(4).round()
+    error = against(expected, with_bits(expected, 7))
+    assert error.tiles == 0
+
+
+@pytest.mark.parametrize("columns", [300, 1000, 1024, 8192])
+def test_one_element_a_tenth_off_is_found_in_rows_of_any_length(columns: int):
+    expected = truth(20, columns)
+    got = rounded(expected)
+    got[7, columns // 2] = (expected[7, columns // 2] + 0.1).to(torch.bfloat16)
+    assert not against(expected, got).within(BF16)
