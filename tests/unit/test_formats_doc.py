@@ -19,7 +19,7 @@ from inferproof.core.campaign import (
     Model,
     Target,
 )
-from inferproof.core.candidate import Manifest
+from inferproof.core.candidate import EngineManifest, Manifest
 from inferproof.core.canonical import canonical_bytes, digest_bytes
 from inferproof.core.contract import (
     DType,
@@ -32,6 +32,7 @@ from inferproof.core.contract import (
     Workloads,
 )
 from inferproof.core.evidence import Evidence
+from inferproof.core.service import Audit, Believability, Fidelity, ServiceContract, Traffic
 from inferproof.core.values import Entry
 from inferproof.ledger.bodies import parse_body
 
@@ -42,6 +43,8 @@ FILES: dict[str, type[BaseModel]] = {
     "targets": Inventory,
     "contract": KernelContract,
     "candidate": Manifest,
+    "engine": EngineManifest,
+    "service": ServiceContract,
 }
 
 
@@ -89,12 +92,19 @@ def test_the_entry_example_has_its_digest_and_signature() -> None:
         (TimedDraw, ""),
         (Tolerance, ""),
         (Manifest, ""),
+        (EngineManifest, ""),
+        (ServiceContract, ""),
+        (Fidelity, "fidelity."),
+        (Believability, "believability."),
+        (Audit, "audit."),
+        (Traffic, ""),
         (Evidence, ""),
         (Entry, ""),
     ],
 )
 def test_every_field_is_documented(model: type[BaseModel], before: str) -> None:
-    groups = {"model", "approvals", "budget", "limits", "workloads"}
+    groups = {"model", "approvals", "budget", "limits", "workloads", "fidelity"}
+    groups |= {"believability", "audit"}
     names = {info.alias or name for name, info in model.model_fields.items()} - groups
     assert [name for name in names if f"`{before}{name}`" not in TEXT] == []
 
