@@ -1,0 +1,177 @@
+"""Engines over HTTP and mutants in this process, held against the tiny model's reference."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from inferproof.campaign.contracts import load_contract
+from inferproof.core.serving_facts import TokenScores
+from inferproof.core.values import Reason
+from inferproof.gates.fidelity import Finding, find_faults
+from inferproof_remote.serving.client import Client, Engine
+from inferproof_remote.serving.faults import HONEST, Cache, PlainEngine, PlainModel
+from inferproof_remote.serving.features import Features
+from inferproof_remote.serving.fidelity import Question, examine, probe_engine
+from inferproof_remote.serving.mutants import InProcess, named_fault
+from inferproof_remote.serving.prompts import Rules
+from inferproof_remote.serving.reference import Yardsticks, load_yardsticks
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "mcp_server/inferproof/demo/model"
+SERVICE = ROOT / "contracts/services/completions"
+FIDELITY = load_contract(SERVICE).service.fidelity
+FAULTY_ENGINE = ROOT / "tests/adversarial/engines/faulty_engine.py"
+ALL = Features(id_prompts=True, prompt_logprobs=True, logprobs=True, token_ids=True, listed=20)
+CLEAN_RUNS = 20
+FEW = 200
+# The fault, and where it must be named.
+REFUSED = {
+    "no_qk_norm": "prompt",
+    "gqa_modulo": "prompt",
+    "leak_one": "prompt",
+    "gelu_for_silu": "prompt",
+    "rope_theta": "prompt",
+    "rope_pairs": "prompt",
+    "cut_128": "prompt",
+    "kv_slot_each_block": "prompt",
+    "kv_block_of_another": "prompt",
+    "first_token_unseen": "prompt",
+    "layer_skipped": "prompt",
+    "logits_scaled": "prompt",
+    "decode_plus_one": "decode",
+    "decode.second_best": "decode",
+    "decode.kv_slot_once": "decode",
+    "batch.kv_block_of_another": "batch",
+    "reuse.kv_block_of_another": "reuse",
+}
+
+
+@pytest.fixture(scope="module")
+def yardsticks() -> Yardsticks:
+    return load_yardsticks(MODEL, "none", 1)
+
+
+@pytest.fixture(scope="module")
+def model() -> PlainModel:
+    return PlainModel(MODEL)
+
+
+def question(tokens: int = FIDELITY.tokens) -> Question:
+    """Return what the shipped contract asks, with bits that nobody knew before."""
+    rules = Rules(
+        tokens=tokens,
+        lengths=FIDELITY.lengths,
+        decode_tokens=FIDELITY.decode_tokens,
+        batch=FIDELITY.batch,
+        top_logprobs=FIDELITY.top_logprobs,
+    )
+    corpus = (SERVICE / FIDELITY.corpus).read_text(encoding="utf-8")
+    return Question(rules=rules, corpus=corpus, bits=os.urandom(32))
+
+
+def findings(
+    engine: Engine, features: Features, yardsticks: Yardsticks, tokens: int = FIDELITY.tokens
+) -> list[Finding]:
+    """Return what the gate has to say against `engine` on so many tokens or more."""
+    scores = examine(engine, features, question(tokens), yardsticks).scores()
+    rules = FIDELITY.model_copy(update={"tokens": tokens})
+    return find_faults([TokenScores.model_validate(each) for each in scores], rules)
+
+
+@contextmanager
+def served(*options: str) -> Generator[Client]:
+    """Yield a client of a faulty engine in a process of its own."""
+    command = [sys.executable, str(FAULTY_ENGINE), "--model", str(MODEL), "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout
+        try:
+            port = process.stdout.readline().split()[1]
+            yield Client(f"http://127.0.0.1:{port}").first_model()
+        finally:
+            process.kill()
+
+
+def test_the_plain_model_computes_what_transformers_does(
+    model: PlainModel, yardsticks: Yardsticks
+) -> None:
+    ids = yardsticks.vocabulary.encode(question().corpus)[:200]
+    truth, cache = yardsticks.truth.logprobs(ids), Cache()
+    whole = model.logprobs(ids, Cache(), HONEST)
+    model.logprobs(ids[:100], cache, HONEST)
+    steps = torch.cat([model.logprobs([each], cache, HONEST) for each in ids[100:]])
+    assert float((whole - truth).abs().max()) < 1e-4
+    assert float((steps - truth[100:]).abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_known_fault_is_refused_on_its_path(
+    name: str, model: PlainModel, yardsticks: Yardsticks
+) -> None:
+    found = findings(InProcess(PlainEngine(model, *named_fault(name))), ALL, yardsticks, FEW)
+    assert found[0].where.startswith(f"path {REFUSED[name]}")
+    assert found[0].code in (Reason.UNFAITHFUL, Reason.WRONG_TOKENS, Reason.LEAKS)
+    assert (found[0].code is Reason.LEAKS) == (name == "leak_one")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_honest_engine_passes(dtype: torch.dtype, yardsticks: Yardsticks) -> None:
+    assert findings(InProcess(PlainEngine(PlainModel(MODEL, dtype))), ALL, yardsticks) == []
+
+
+@pytest.mark.zoo
+@pytest.mark.timeout(600)
+def test_twenty_clean_runs_raise_no_alarm(yardsticks: Yardsticks) -> None:
+    engine = InProcess(PlainEngine(PlainModel(MODEL, torch.bfloat16)))
+    assert [findings(engine, ALL, yardsticks) for _ in range(CLEAN_RUNS)] == [[]] * CLEAN_RUNS
+
+
+def test_an_engine_is_probed_by_content_and_passes_over_http(yardsticks: Yardsticks) -> None:
+    with served("--dtype", "bfloat16") as client:
+        features = probe_engine(client, question(), yardsticks)
+        assert features.as_facts() == {
+            "prompt_logprobs": True,
+            "logprobs": True,
+            "token_ids": True,
+            "id_prompts": True,
+            "stream": False,
+            "ignore_eos": True,
+        }
+        assert findings(client, features, yardsticks) == []
+
+
+def test_a_fault_of_decoding_alone_is_refused_over_http(yardsticks: Yardsticks) -> None:
+    with served("--fault", "kv_slot_each_block", "--when", "decode") as client:
+        features = probe_engine(client, question(), yardsticks)
+        assert findings(client, features, yardsticks)[0].where.startswith("path decode")
+
+
+def test_a_fault_of_batches_alone_is_refused_over_http(yardsticks: Yardsticks) -> None:
+    with served("--fault", "kv_slot_each_block", "--when", "batch") as client:
+        features = probe_engine(client, question(), yardsticks)
+        assert findings(client, features, yardsticks)[0].where.startswith("path batch")
+
+
+HIDDEN = ("prompt_logprobs", "logprobs", "token_ids", "id_prompts")
+
+
+def test_an_engine_without_logprobs_is_judged_by_its_tokens(yardsticks: Yardsticks) -> None:
+    with served("--hide", *HIDDEN) as client:
+        features = probe_engine(client, question(), yardsticks)
+        assert not features.logprobs
+        assert not features.prompt_scores
+        assert not features.id_prompts
+        assert findings(client, features, yardsticks, FEW) == []
+    with served("--hide", *HIDDEN, "--fault", "rope_theta") as client:
+        found = findings(client, features, yardsticks, FEW)
+        assert found[0].code is Reason.WRONG_TOKENS
+
+
+def test_answers_that_lack_what_the_probe_saw_are_refused(yardsticks: Yardsticks) -> None:
+    with served("--hide", "logprobs") as client:
+        assert findings(client, ALL, yardsticks)[0].code is Reason.REQUESTS_FAILED

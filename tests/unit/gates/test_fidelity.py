@@ -1,0 +1,104 @@
+"""The fidelity rules, on tables whose errors are known."""
+
+import random
+from collections.abc import Sequence
+
+from inferproof.core.service import Fidelity
+from inferproof.core.serving_facts import ScoredPath, TokenScores
+from inferproof.core.values import Reason
+from inferproof.gates.fidelity import Finding, find_faults
+
+ROWS = 300
+RULES = Fidelity(corpus="corpus.txt", lengths=(17, 64), tokens=1000, mutants=("leak_one",))
+PATHS: tuple[ScoredPath, ...] = ("prompt", "decode", "batch", "reuse")
+
+
+def noise(seed: str) -> list[float]:
+    """Return errors as a low precision makes them: of any size, a few large."""
+    drawn = random.Random(seed)
+    return [1e-5 * drawn.lognormvariate(0, 1) for _ in range(ROWS)]
+
+
+def table(path: ScoredPath, **changes: object) -> TokenScores:
+    """Return an honest path's rows, with some columns exchanged."""
+    nll = [2.0 + each for each in noise("nll")] if path == "prompt" else []
+    honest: dict[str, object] = {
+        "path": path,
+        "asked": ROWS,
+        "unreadable": 0,
+        "unanswered": 0,
+        "sequence": [0] * ROWS,
+        "position": list(range(1, ROWS + 1)),
+        "kl": noise(f"engine {path}"),
+        "floor_kl": noise(f"floor {path}"),
+        "tie_gap_nats": [] if path == "prompt" else [0.0] * ROWS,
+        "nll_engine": nll,
+        "nll_reference": nll,
+    }
+    return TokenScores.model_validate(honest | changes)
+
+
+def judged(path: ScoredPath, **changes: object) -> Finding | None:
+    """Return the first finding when one path of an honest engine is exchanged."""
+    tables = [table(each, **(changes if each == path else {})) for each in PATHS]
+    found = find_faults(tables, RULES)
+    return found[0] if found else None
+
+
+def scaled(values: Sequence[float], factor: float, places: range) -> list[float]:
+    """Return `values` with those at `places` multiplied."""
+    return [value * factor if at in places else value for at, value in enumerate(values)]
+
+
+def test_an_engine_as_near_as_the_trusted_path_passes() -> None:
+    assert judged("decode") is None
+
+
+def test_an_error_everywhere_is_named_on_its_path() -> None:
+    found = judged("batch", kl=scaled(noise("x"), 6, range(ROWS)))
+    assert found
+    assert (found.code, found.where) == (Reason.UNFAITHFUL, "path batch by rule mean")
+
+
+def test_an_error_in_one_bin_of_positions_is_found() -> None:
+    found = judged("decode", kl=scaled(noise("engine decode"), 30, range(127, 143)))
+    assert found
+    assert found.code is Reason.UNFAITHFUL
+
+
+def test_one_token_far_off_is_found() -> None:
+    found = judged("reuse", kl=scaled(noise("engine reuse"), 1e5, range(200, 201)))
+    assert found
+    assert found.where == "path reuse by rule max"
+
+
+def test_a_token_far_from_the_best_is_named_with_its_place() -> None:
+    found = judged("decode", tie_gap_nats=[0.0] * 40 + [1.5] + [0.0] * (ROWS - 41))
+    assert found
+    assert found.code is Reason.WRONG_TOKENS
+    assert found.where == "path decode, sequence 0, position 41"
+
+
+def test_prompt_tokens_likelier_than_they_can_be_leak() -> None:
+    found = judged("prompt", nll_engine=[1.9 + each for each in noise("nll")])
+    assert found
+    assert found.code is Reason.LEAKS
+
+
+def test_dropped_rows_are_refused() -> None:
+    found = judged("decode", unreadable=1)
+    assert found
+    assert found.code is Reason.REQUESTS_FAILED
+
+
+def test_unanswered_rows_a_short_path_and_ragged_columns_are_not_measured() -> None:
+    for changes in ({"unanswered": 1}, {"asked": 2 * ROWS}, {"kl": noise("short")[1:]}):
+        found = judged("decode", **changes)
+        assert found
+        assert found.code is Reason.NOT_MEASURED
+
+
+def test_a_path_that_is_missing_is_not_measured() -> None:
+    for missing in PATHS:
+        found = find_faults([table(each) for each in PATHS if each != missing], RULES)
+        assert {each.code for each in found} == {Reason.NOT_MEASURED}

@@ -1,0 +1,62 @@
+"""Answers of engines become typed rows, whatever dialect they are in."""
+
+import json
+
+import pytest
+
+from inferproof_remote.serving.client import BadAnswer, Json, Request, parse_completion
+
+REQUEST = Request(prompt=(5, 6, 7), max_tokens=1, logprobs=2)
+
+
+def answer(choice: str) -> dict[str, Json]:
+    """Return an answer with one choice."""
+    return json.loads(f'{{"choices": [{choice}], "usage": {{"prompt_tokens": 3}}}}')
+
+
+def test_legacy_columns_and_ids_written_as_text_are_read() -> None:
+    made = parse_completion(
+        answer(
+            '{"text": "a", "logprobs": {"tokens": ["token_id:9"], "token_logprobs": [-0.5],'
+            ' "top_logprobs": [{"token_id:9": -0.5, "b": -1.0}]}}'
+        ),
+        REQUEST,
+    )
+    assert made.rows
+    assert (made.rows[0].token, made.rows[0].listed) == (9, {9: -0.5, "b": -1.0})
+
+
+def test_llama_cpp_lists_are_read_by_id() -> None:
+    row = '{"id": 4, "token": "x", "logprob": -0.1, "top_logprobs": [{"id": 4, "logprob": -0.1}]}'
+    made = parse_completion(answer(f'{{"text": "x", "logprobs": {{"content": [{row}]}}}}'), REQUEST)
+    assert made.rows
+    assert (made.rows[0].token, made.rows[0].listed) == (4, {4: -0.1})
+
+
+def test_prompt_scores_are_read_by_id() -> None:
+    made = parse_completion(
+        answer('{"text": "", "prompt_logprobs": [null, {"6": {"logprob": -2.0}}]}'), REQUEST
+    )
+    assert made.prompt_rows
+    assert made.prompt_rows[0] is None
+    assert made.prompt_rows[1]
+    assert made.prompt_rows[1].listed == {6: -2.0}
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "0.5", '"-1"', "true", "null"])
+def test_what_is_no_log_probability_is_none(value: str) -> None:
+    made = parse_completion(
+        answer(
+            f'{{"text": "a", "logprobs": {{"tokens": ["a"], "token_logprobs": [{value}],'
+            f' "top_logprobs": [{{"a": {value}}}]}}}}'
+        ),
+        REQUEST,
+    )
+    assert made.rows
+    assert (made.rows[0].logprob, made.rows[0].listed) == (None, {})
+
+
+def test_an_answer_without_a_text_is_no_completion() -> None:
+    for choice in ("", '{"text": 1}', "[]"):
+        with pytest.raises(BadAnswer):
+            parse_completion(answer(choice), REQUEST)
