@@ -1,7 +1,8 @@
 """Inputs of every family, drawn from the bits: fast for large tensors, unknowable beforehand.
 
-Rows are slices of a private pool of random values at random offsets, scaled as the family asks.
-A family is a property of rows of the last axis; `mixed` gives each row its own family.
+Every element is a draw of its own, scaled as the family asks: no row tells of another, so nothing
+can be kept of an input that is smaller than the input. A family is a property of rows of the last
+axis; `mixed` gives each row its own family.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,26 +18,30 @@ from inferproof_remote.numerics import DTYPES
 from inferproof_remote.stream import Stream
 
 Tensors: TypeAlias = Mapping[str, Tensor]
-_POOL = 1 << 20
 _CHANGED = (2, 4)
 
 
 class InputMaker:
-    """Makes inputs for one grading; the pools are drawn from its bits, once."""
+    """Makes inputs for one grading, from its bits."""
 
     def __init__(self, bits: bytes, kernel: Kernel) -> None:
         self._bits = bits
         self._kernel = kernel
-        self._pools: dict[tuple[str, int], Tensor] = {}
 
     def make(self, name: str, dims: Dims, family: str) -> dict[str, Tensor]:
         """Return all inputs under `dims`, as the stream `name` draws them."""
-        generator = torch.Generator()
-        generator.manual_seed(Stream(self._bits, f"inputs {name}").word() >> 1)
         return {
-            tensor.name: self._tensor(tensor, dims, self._families(tensor, family), generator)
+            tensor.name: self._tensor(
+                tensor, dims, self._families(tensor, family), self._generator(name, tensor)
+            )
             for tensor in self._kernel.inputs
         }
+
+    def _generator(self, name: str, tensor: TensorShape) -> torch.Generator:
+        """Return a generator of its own: what one tensor shows tells nothing of another."""
+        generator = torch.Generator()
+        generator.manual_seed(Stream(self._bits, f"inputs {name} {tensor.name}").word() >> 1)
+        return generator
 
     def _families(self, tensor: TensorShape, family: str) -> tuple[str, ...]:
         """Return what a row of `tensor` may be.
@@ -71,28 +76,16 @@ class InputMaker:
             low, high = tensor.span or (0, 2)
             bounds = evaluate(low, dims), evaluate(high, dims)
             return torch.randint(*bounds, shape, generator=generator, dtype=dtype)
-        source = _Source(self, torch.Size(shape), dtype, generator)
+        source = _Source(torch.Size(shape), dtype, generator)
         values = FAMILIES[families[0]](source) if len(families) == 1 else _mixed(source, families)
         limit = torch.finfo(dtype).max / 4
         return values.clamp_(-limit, limit).to(dtype).view(shape)
-
-    def pool(self, kind: str, columns: int) -> Tensor:
-        """Return the private pool `kind`, long enough for rows of `columns`."""
-        length = max(_POOL, 2 * columns)
-        if (kind, length) not in self._pools:
-            generator = torch.Generator()
-            generator.manual_seed(Stream(self._bits, f"pool {kind} {length}").word() >> 1)
-            self._pools[kind, length] = POOLS[kind](length, generator)
-        return self._pools[kind, length]
 
 
 class _Source:
     """Random rows and scales of one size, for a family to combine."""
 
-    def __init__(
-        self, maker: InputMaker, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator
-    ) -> None:
-        self._maker = maker
+    def __init__(self, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator) -> None:
         self.columns = shape[-1]
         self.rows = shape.numel() // self.columns
         self.dtype = dtype
@@ -100,15 +93,22 @@ class _Source:
 
     def part(self, rows: int) -> "_Source":
         """Return a source of fewer rows."""
-        size = torch.Size((rows, self.columns))
-        return _Source(self._maker, size, self.dtype, self.generator)
+        return _Source(torch.Size((rows, self.columns)), self.dtype, self.generator)
 
-    def gather(self, kind: str) -> Tensor:
-        """Return [rows, columns] values: slices of the pool `kind` at random offsets."""
-        pool = self._maker.pool(kind, self.columns)
-        last = pool.numel() - self.columns
-        offsets = torch.randint(last + 1, (self.rows,), generator=self.generator)
-        return pool.unfold(0, self.columns, 1)[offsets]
+    def normal(self) -> Tensor:
+        """Return [rows, columns] normal values."""
+        return torch.randn(self.rows, self.columns, generator=self.generator)
+
+    def signed_powers(self, low: float, high: float) -> Tensor:
+        """Return [rows, columns] of 2**u with either sign, for u uniform in [low, high)."""
+        drawn = torch.rand(self.rows, self.columns, generator=self.generator).sub_(0.5)
+        sizes = drawn.abs().mul_(2 * (high - low)).add_(low).exp2_()
+        return sizes.copysign_(drawn)
+
+    def integers(self, low: int, high: int) -> Tensor:
+        """Return [rows, columns] whole numbers in [low, high)."""
+        size = (self.rows, self.columns)
+        return torch.empty(size).random_(low, high, generator=self.generator)
 
     def power(self, low: float, high: float, *size: int) -> Tensor:
         """Return 2**u for u uniform in [low, high)."""
@@ -132,11 +132,11 @@ def _mixed(source: _Source, families: tuple[str, ...]) -> Tensor:
 
 
 def _normal(source: _Source) -> Tensor:
-    return source.gather("normal").mul_(source.power(-1, 1, 1))
+    return source.normal().mul_(source.power(-1, 1, 1))
 
 
 def _log_uniform(source: _Source) -> Tensor:
-    return source.gather("log_uniform").mul_(source.row_scale(-12, 8))
+    return source.signed_powers(-6, 6).mul_(source.row_scale(-12, 8))
 
 
 def _outlier_channels(source: _Source) -> Tensor:
@@ -144,14 +144,14 @@ def _outlier_channels(source: _Source) -> Tensor:
     chosen = torch.randperm(source.columns, generator=source.generator)
     chosen = chosen[: 1 + source.columns // 128]
     scale[chosen] = source.power(4, 7, chosen.numel())
-    return source.gather("normal").mul_(scale)
+    return source.normal().mul_(scale)
 
 
 def _near_cancelling(source: _Source) -> Tensor:
     """Neighbours of almost equal size and opposite sign."""
     signs = torch.ones(source.columns)
     signs[1::2] = -1.0
-    near_one = source.gather("normal").mul_(2.0**-5).add_(1.0)
+    near_one = source.normal().mul_(2.0**-5).add_(1.0)
     return near_one.mul_(source.row_scale(-2, 4)).mul_(signs)
 
 
@@ -168,12 +168,12 @@ def _denormal(source: _Source) -> Tensor:
     limits = torch.finfo(source.dtype)
     smallest_normal = max(limits.smallest_normal, 2.0**-126)
     zeroed = torch.rand(source.rows, 1, generator=source.generator) < 0.125
-    rows = source.gather("wide_log_uniform").double().mul_(smallest_normal)
+    rows = source.signed_powers(-8, 24).double().mul_(smallest_normal)
     return rows.masked_fill_(zeroed, 0.0).float()
 
 
 def _small_integers(source: _Source) -> Tensor:
-    return source.gather("small_integers")
+    return source.integers(-4, 5)
 
 
 FAMILIES: Mapping[str, Callable[[_Source], Tensor]] = {
@@ -184,36 +184,6 @@ FAMILIES: Mapping[str, Callable[[_Source], Tensor]] = {
     "constant": _constant,
     "denormal": _denormal,
     "small_integers": _small_integers,
-}
-
-
-def _normal_pool(length: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(length, generator=generator)
-
-
-def _log_pool(length: int, generator: torch.Generator) -> Tensor:
-    return _signed_powers(length, generator, -6.0, 6.0)
-
-
-def _wide_log_pool(length: int, generator: torch.Generator) -> Tensor:
-    return _signed_powers(length, generator, -8.0, 24.0)
-
-
-def _signed_powers(length: int, generator: torch.Generator, low: float, high: float) -> Tensor:
-    exponent = torch.rand(length, generator=generator).mul_(high - low).add_(low)
-    sign = torch.randint(2, (length,), generator=generator).mul_(2).sub_(1)
-    return exponent.exp2_().mul_(sign)
-
-
-def _integer_pool(length: int, generator: torch.Generator) -> Tensor:
-    return torch.randint(-4, 5, (length,), generator=generator).float()
-
-
-POOLS: Mapping[str, Callable[[int, torch.Generator], Tensor]] = {
-    "normal": _normal_pool,
-    "log_uniform": _log_pool,
-    "wide_log_uniform": _wide_log_pool,
-    "small_integers": _integer_pool,
 }
 
 

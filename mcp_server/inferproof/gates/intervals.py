@@ -17,7 +17,8 @@ SHORTEST_S = 1e-9
 class Speed:
     """One shape's result: best baseline's time over the candidate's, 95 % interval `low..high`.
 
-    Times have the harness's own cost, measured with a candidate that does nothing, taken off.
+    Times have the harness's own cost, measured with a candidate that does nothing, taken off. What
+    is left is never less than that cost varies by: less cannot be told from nothing.
     """
 
     dims: dict[str, int]
@@ -50,7 +51,9 @@ def is_complete(workload: TimedWorkload) -> bool:
 
 def candidate_seconds(pairs: Sequence[TimedPair]) -> float:
     """Return the candidate's median time less the harness's own."""
-    return _net(median(pair.candidate_s for pair in pairs), _null(pairs))
+    return _net(
+        median(pair.candidate_s for pair in pairs), _null(pairs), least_s=null_spread_s(pairs)
+    )
 
 
 def null_share(pairs: Sequence[TimedPair]) -> float:
@@ -66,8 +69,9 @@ def null_spread_s(pairs: Sequence[TimedPair]) -> float:
 
 def _speed(workload: TimedWorkload, draw: random.Random) -> Speed:
     pairs = workload.pairs
+    null_s, spread_s = _null(pairs), null_spread_s(pairs)
     baselines = {
-        name: _net(median(pair.baselines_s[name] for pair in pairs), _null(pairs))
+        name: _net(median(pair.baselines_s[name] for pair in pairs), null_s, least_s=spread_s)
         for name in sorted(pairs[0].baselines_s)
     }
     best = min(baselines, key=baselines.__getitem__)
@@ -91,6 +95,7 @@ def _resampled_ratios(pairs: Sequence[TimedPair], draw: random.Random) -> Iterab
     middle = count // 2
     candidate = [pair.candidate_s for pair in pairs]
     null = [pair.null_s for pair in pairs]
+    spread_s = null_spread_s(pairs)
     baselines = [[pair.baselines_s[name] for pair in pairs] for name in pairs[0].baselines_s]
     for _ in range(RESAMPLES):
         rounds = [int(draw.random() * count) for _ in range(count)]
@@ -100,12 +105,12 @@ def _resampled_ratios(pairs: Sequence[TimedPair], draw: random.Random) -> Iterab
             return ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
         null_s = middle_of(null)
-        best_s = min(_net(middle_of(times), null_s) for times in baselines)
-        yield best_s / _net(middle_of(candidate), null_s)
+        best_s = min(_net(middle_of(times), null_s, least_s=spread_s) for times in baselines)
+        yield best_s / _net(middle_of(candidate), null_s, least_s=spread_s)
 
 
-def _net(seconds: float, null_s: float) -> float:
-    return max(seconds - null_s, SHORTEST_S)
+def _net(seconds: float, null_s: float, *, least_s: float) -> float:
+    return max(seconds - null_s, least_s, SHORTEST_S)
 
 
 def _null(pairs: Sequence[TimedPair]) -> float:

@@ -57,6 +57,13 @@ def test_the_interval_holds_the_ratio_and_repeats() -> None:
     assert first.low < first.ratio < first.high
 
 
+def test_a_cost_of_the_harness_that_swings_gives_no_endless_ratio() -> None:
+    rounds = [(1.0, 1.0, 0.05 if i % 2 else 0.95) for i in range(20)]
+    speed = speeds(grade_of(timed(*rounds)))[0]
+    assert speed.high < 3
+    assert Speedup().judge(timed(*rounds)).code is Reason.BELOW_RESOLUTION
+
+
 def test_a_noisy_gain_is_not_proved_either_way() -> None:
     noisy = [(1.0 + 0.4 * (i % 3), 1.15, 0.001) for i in range(9)]
     verdict = Speedup().judge(timed(*noisy))
@@ -164,6 +171,12 @@ def test_operations_bound_the_time_too() -> None:
 @pytest.mark.parametrize(("gain", "expected"), [(1.99, "pass"), (2.01, "approval_required")])
 def test_a_gain_above_two_waits_for_a_person(gain: float, expected: str) -> None:
     assert Physics().judge(timed(*[(1.0, gain, 0.0)] * 5)).outcome == expected
+
+
+def test_noise_does_not_hide_a_large_claim() -> None:
+    noisy = timed(*[(1.0, 5.0 if i % 3 else 1.5, 0.0) for i in range(9)])
+    assert speeds(grade_of(noisy))[0].low < 2
+    assert Physics().judge(noisy).code is Reason.LARGE_CLAIM
 
 
 @pytest.mark.parametrize("value", [None, 0])

@@ -33,6 +33,17 @@ def test_the_same_stream_gives_the_same_inputs_and_another_gives_others(family: 
     assert not torch.equal(make(family), make(family, seed=2))
 
 
+@pytest.mark.parametrize("family", ["normal", "log_uniform", "near_cancelling"])
+def test_no_stretch_of_a_large_input_is_met_twice(family: str):
+    kernel, _ = single("matmul", m=1, k=2048, n=1024)
+    made = InputMaker(seeded(1), kernel).make("a", {"m": 1, "k": 2048, "n": 1024}, family)["b"]
+    bits = made.view(torch.int16).long()
+    stretch, last = torch.zeros(2048, 1024 - 8, dtype=torch.int64), 1024 - 8
+    for at in range(8):
+        stretch = stretch * 1_000_003 + bits[:, at : at + last]
+    assert _distinct(stretch) > 0.999 * stretch.numel()
+
+
 def test_normal_has_zero_mean_and_one_scale():
     values = make("normal")
     assert values.mean().abs() < 0.1 * values.std()
