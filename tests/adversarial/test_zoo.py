@@ -11,7 +11,7 @@ from adversarial.zoo import HERE, KERNELS, Bench, Cheat, load_zoo
 from inferproof.core.values import Outcome
 
 ZOO = load_zoo()
-TWINS = tuple(sorted({cheat.twin for cheat in ZOO}))
+TWINS = tuple(sorted({(cheat.twin, cheat.wide) for cheat in ZOO}))
 SMOKE = tuple(cheat for cheat in ZOO if cheat.smoke)
 TABLE = HERE.parents[1] / "docs" / "cheats.md"
 
@@ -23,14 +23,19 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 def is_refused(bench: Bench, cheat: Cheat) -> None:
     verdict = asyncio.run(
-        bench.verdict(cheat.folder, timing=cheat.needs_timing, one_shape=cheat.one_shape)
+        bench.verdict(
+            cheat.folder,
+            timing=cheat.needs_timing,
+            one_shape=cheat.one_shape,
+            wide=cheat.wide,
+        )
     )
     assert verdict.outcome is Outcome.FAIL, verdict
     assert verdict.code in cheat.expect, verdict
 
 
-def is_accepted(bench: Bench, folder: str) -> None:
-    verdict = asyncio.run(bench.verdict(folder))
+def is_accepted(bench: Bench, folder: str, *, wide: bool = False) -> None:
+    verdict = asyncio.run(bench.verdict(folder, wide=wide))
     assert verdict.outcome is Outcome.PASS, verdict
 
 
@@ -53,13 +58,13 @@ def test_a_cheat_is_refused_for_the_named_reason(bench: Bench, cheat: Cheat) -> 
 
 @pytest.mark.zoo
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("folder", TWINS)
-def test_an_honest_candidate_is_accepted(bench: Bench, folder: str) -> None:
-    is_accepted(bench, folder)
+@pytest.mark.parametrize(("folder", "wide"), TWINS)
+def test_an_honest_candidate_is_accepted(bench: Bench, folder: str, wide: bool) -> None:
+    is_accepted(bench, folder, wide=wide)
 
 
 def test_every_folder_is_a_row_or_a_twin() -> None:
-    named = {cheat.folder for cheat in ZOO} | set(TWINS)
+    named = {cheat.folder for cheat in ZOO} | {twin for twin, _ in TWINS}
     assert named == {path.name for path in KERNELS.iterdir() if path.is_dir()}
     assert len(ZOO) == len({cheat.folder for cheat in ZOO})
 

@@ -37,6 +37,7 @@ MODEL = {
     "num_experts": 16,
 }
 LIMITS = Limits(memory_mib=1024, tmp_mib=64, processes=64, call_s=5.0)
+WIDE_MODEL = {**MODEL, "hidden_size": 1536, "intermediate_size": 1536}
 LARGEST = 300
 ONE_SHAPE = 100
 DRAWS = 40
@@ -47,7 +48,8 @@ NOT_ASKED = frozenset({"armed", "physics"})
 class Cheat(Value):
     """One row of zoo.yaml: a candidate that cheats, the codes that may refuse it, its twin.
 
-    `one_shape` has it called with one shape again and again, as a timing loop does.
+    `one_shape` has it called with one shape again and again, as a timing loop does; `wide` gives it
+    and its twin rows of more than 1000 elements.
     """
 
     row: Annotated[str, Field(pattern=r"^[TRWHX][0-9]*$")]
@@ -57,6 +59,7 @@ class Cheat(Value):
     language: Literal["cpp", "python"]
     needs_timing: bool = False
     one_shape: bool = False
+    wide: bool = False
     smoke: bool = False
 
 
@@ -74,17 +77,18 @@ class Bench:
         self._host = Local(state_dir)
 
     async def verdict(
-        self, folder: str, *, timing: bool = False, one_shape: bool = False
+        self, folder: str, *, timing: bool = False, one_shape: bool = False, wide: bool = False
     ) -> Verdict:
         """Return the verdict that decides on `folder`."""
         skipped = NOT_ASKED if timing else NOT_ASKED | {"speed"}
-        case = await self.case(folder, timing=timing, one_shape=one_shape)
+        case = await self.case(folder, timing=timing, one_shape=one_shape, wide=wide)
         return overall([v for v in judge_all(case) if v.gate not in skipped])[1]
 
-    async def case(self, folder: str, *, timing: bool, one_shape: bool) -> Case:
+    async def case(self, folder: str, *, timing: bool, one_shape: bool, wide: bool = False) -> Case:
         """Return what was measured on `folder` and the rule to judge it by."""
         work = self._work(folder)
-        against = rule(work.candidate.manifest.contract, timing=timing, one_shape=one_shape)
+        name = work.candidate.manifest.contract
+        against = rule(name, timing=timing, one_shape=one_shape, wide=wide)
         order = GradeOrder(
             purpose=Purpose.GRADED, threads=2, arm=False, timing=timing, shapes_scale="zoo"
         )
@@ -134,10 +138,10 @@ class Bench:
         return states[-1]
 
 
-def rule(name: str, *, timing: bool, one_shape: bool) -> Against:
+def rule(name: str, *, timing: bool, one_shape: bool, wide: bool = False) -> Against:
     """Return the shipped contract `name` at the zoo's scale."""
     shipped = load_contract(CONTRACTS / name)
-    dims = resolve_dims(shipped.kernel, MODEL)
+    dims = resolve_dims(shipped.kernel, WIDE_MODEL if wide else MODEL)
     largest = {dim: size if timing else min(size, LARGEST) for dim, size in dims.maxima.items()}
     usual = {dim: min(size, ONE_SHAPE) for dim, size in dims.maxima.items()} if one_shape else {}
     sealed = SealedContract(
