@@ -69,10 +69,12 @@ def _matches(path: Path, pattern: str) -> bool:
     return fnmatch(str(path), pattern) or fnmatch(str(path), pattern.removeprefix("**/"))
 
 
-def test_modules_in_folders_without_init_are_none() -> None:
+def test_only_candidates_lie_in_folders_without_init() -> None:
     for root in (SOURCES["inferproof"], SOURCES["inferproof_remote"]):
         for module in root.rglob("*.py"):
-            assert (module.parent / "__init__.py").is_file(), module
+            beside = {path.name for path in module.parent.iterdir()}
+            is_candidate = module.parent.parent == root / "demo" / "engines"
+            assert "__init__.py" in beside or is_candidate, module
 
 
 def test_the_two_packages_are_typed() -> None:

@@ -80,7 +80,8 @@ def _missing(case: ServiceCase, serve: ServeFacts) -> str:
         if len(rounds) < least:
             return f"{traffic} on both arms in {least} restarts, there are {len(rounds)}"
     for aim in aims_of(case):
-        if ratio_of(serve, aim.traffic, aim.metric).value <= 0:
+        ratio = ratio_of(serve, aim.traffic, aim.metric)
+        if min(ratio.candidate, ratio.baseline) <= 0:
             return f"{aim.metric} on {aim.traffic}"
     return ""
 

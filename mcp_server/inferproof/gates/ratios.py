@@ -15,6 +15,7 @@ from inferproof.core.service import Guard, Metric
 from inferproof.core.serving_facts import LoadFacts, ServeFacts
 
 RESAMPLES = 2000
+LEAST = 1e-6
 CONFIDENCE = 0.95
 HIGHER_IS_BETTER = frozenset({"output_tokens_per_s", "requests_per_s"})
 
@@ -117,7 +118,7 @@ def _samples(run: LoadFacts, metric: Metric) -> tuple[float, ...]:
             found = () if run.output_tokens_per_s is None else (run.output_tokens_per_s,)
         case "requests_per_s":
             found = () if run.requests_per_s is None else (run.requests_per_s,)
-    return found if all(math.isfinite(each) and each > 0 for each in found) else ()
+    return found if all(math.isfinite(each) and each >= 0 for each in found) else ()
 
 
 def _resampled(
@@ -143,7 +144,7 @@ def _redrawn(values: Sequence[float], draw: random.Random) -> list[float]:
 def _gain(
     candidate: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], metric: Metric
 ) -> float:
-    ours, theirs = _middle(candidate), _middle(baseline)
+    ours, theirs = max(_middle(candidate), LEAST), max(_middle(baseline), LEAST)
     return ours / theirs if metric in HIGHER_IS_BETTER else theirs / ours
 
 
@@ -154,5 +155,5 @@ def _middle(rounds: Sequence[Sequence[float]]) -> float:
 
 def _floor(baseline: Sequence[Sequence[float]]) -> float:
     """Return the largest ratio between two restarts of the baseline."""
-    middles = [median(values) for values in baseline]
+    middles = [max(median(values), LEAST) for values in baseline]
     return max(middles) / min(middles)
