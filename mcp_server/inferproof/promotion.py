@@ -1,5 +1,6 @@
 """How a candidate becomes the champion: every gate again, then a person, then one entry."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol
@@ -15,6 +16,7 @@ from inferproof.ledger.bodies import Attempt, OutcomeOfJob, Promotion, dump, par
 from inferproof.ledger.store import Ledger
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
+_ON_WHAT_IT_DOES = ("numerics", "conduct", "fidelity", "audit")
 _GOOD = (Outcome.PASS, Outcome.APPROVAL_REQUIRED)
 
 
@@ -109,8 +111,11 @@ def _ask_or_move(
     court: Court, subject: Subject, campaign: Campaign, job: JobReport
 ) -> PromotionReport:
     now = utc_now()
+    failed = earlier_failures(court, subject)
     must_ask = (
-        "promote" in campaign.approvals.required_for or job.overall is Outcome.APPROVAL_REQUIRED
+        "promote" in campaign.approvals.required_for
+        or job.overall is Outcome.APPROVAL_REQUIRED
+        or bool(failed)
     )
     unfinished = approvals.find_unfinished(court.ledger, subject)
     if unfinished is not None or not must_ask:
@@ -123,7 +128,7 @@ def _ask_or_move(
         court.ledger,
         subject,
         expires_at=now + timedelta(hours=campaign.approvals.expire_after_h),
-        reason=_what_to_approve(job.deciding),
+        reason=_what_to_approve(job.deciding) + failed,
         now=now,
     )
     return PromotionReport(
@@ -172,6 +177,23 @@ def _is_on_record(ledger: Ledger, body: Promotion) -> bool:
 def _promotions(ledger: Ledger) -> tuple[Promotion, ...]:
     bodies = (parse_body(entry.body) for entry in ledger.entries("promotion"))
     return tuple(body for body in bodies if isinstance(body, Promotion))
+
+
+def earlier_failures(court: Court, subject: Subject) -> str:
+    """Return how often graded checks of the same candidate failed on what it does; else nothing.
+
+    Whoever asks again and again is right at last: by a coin that the candidate tosses, or by noise.
+    """
+    since = court.docket.seal_in_force().seq
+    gates: Counter[str] = Counter()
+    for attempt, entry in court.docket.attempts():
+        ended = court.docket.outcome(attempt.job_id)
+        is_same = (attempt.candidate, attempt.purpose) == (subject.candidate, Purpose.GRADED)
+        if is_same and entry.seq > since and ended is not None:
+            failures = [v for v in ended[0].verdicts if v.outcome is Outcome.FAIL]
+            gates.update(v.gate for v in failures if v.gate in _ON_WHAT_IT_DOES)
+    told = ", ".join(f"{gate} {times} times" for gate, times in sorted(gates.items()))
+    return f"; earlier graded checks of this very candidate failed: {told}" if told else ""
 
 
 def _what_to_approve(deciding: Verdict | None) -> str:

@@ -23,6 +23,7 @@ from inferproof_remote.numerics import copy_bytes
 from inferproof_remote.session import CallResult, Session
 from inferproof_remote.stream import Stream
 from inferproof_remote.targets import CppTarget, NullTarget, PythonTarget, Target
+from inferproof_remote.workshop import COMPILE_S
 
 # A compiler and torch run in a baseline's sandbox; its code is the contract's, and trusted.
 _BASELINE_MEMORY_MIB, _BASELINE_TMP_MIB, _BASELINE_PROCESSES = 8192, 4096, 256
@@ -69,6 +70,11 @@ class Arms:
         """Start the candidate under the campaign's limits."""
         self._start_limited(CANDIDATE, candidate_target(self._order))
 
+    def restart_candidate(self, launch: int) -> None:
+        """End the candidate's process and start it anew, as launch number `launch`."""
+        self._sessions.pop(CANDIDATE).close()
+        self._start_limited(CANDIDATE, candidate_target(self._order), launch=launch)
+
     def start_rivals(self, maker: InputMaker) -> dict[str, str]:
         """Start null and all baselines, side by side; return why a baseline is absent, by name."""
         names = self._order.kernel.baselines
@@ -114,8 +120,8 @@ class Arms:
                     return result.incidents[0].detail
         return ""
 
-    def call(self, name: str, given: Given) -> CallResult:
-        """Run one arm once on `given`."""
+    def call(self, name: str, given: Given, *, first: bool = False) -> CallResult:
+        """Run one arm once on `given`; the `first` call of a shape may compile for it."""
         kernel = self._order.kernel
         return self._sessions[name].bind_and_call(
             layout(kernel, given.dims),
@@ -123,6 +129,7 @@ class Arms:
             decoy=lambda views: _write(views, given.decoys),
             prepare=bool(kernel.prepare),
             warm=self._warm,
+            least_limit_s=COMPILE_S if first else 0.0,
         )
 
     def _warm(self) -> None:
@@ -133,7 +140,7 @@ class Arms:
     def __contains__(self, name: str) -> bool:
         return name in self._sessions
 
-    def _start_limited(self, name: str, target: Target) -> None:
+    def _start_limited(self, name: str, target: Target, *, launch: int = 0) -> None:
         order = self._order
         plan = SandboxPlan(
             memory_mib=int(order.limit("memory_mib")),
@@ -141,9 +148,12 @@ class Arms:
             processes=int(order.limit("processes")),
             env=environment(self._order.threads),
         )
-        self._start(name, target, plan, call_s=order.limit("call_s"))
+        self._start(name, target, plan, call_s=order.limit("call_s"), launch=launch)
 
-    def _start(self, name: str, target: Target, plan: SandboxPlan, *, call_s: float) -> None:
+    def _start(
+        self, name: str, target: Target, plan: SandboxPlan, *, call_s: float, launch: int = 0
+    ) -> None:
+        places = Stream(self._bits, f"arena {name} {launch}")
         session = Session(
             target,
             plan=plan,
@@ -151,7 +161,7 @@ class Arms:
             arena_bytes=self._arena_bytes,
             threads=self._order.threads,
             call_s=call_s,
-            rng=random.Random(Stream(self._bits, f"arena {name}").word()),  # noqa: S311 (of bits)
+            rng=random.Random(places.word()),  # noqa: S311 (of bits)
         )
         self._sessions[name] = self._stack.enter_context(session)
 

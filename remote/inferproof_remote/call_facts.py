@@ -23,6 +23,7 @@ class CallRecord:
     seconds: float | None
     outputs: Mapping[str, OutputError] | None
     same_bits: bool | None = None
+    launch: int = 0
 
     def to_json(self) -> Json:
         """Return the call in the form of the evidence."""
@@ -36,4 +37,5 @@ class CallRecord:
             "checked": self.outputs is not None,
             "outputs": {name: asdict(error) for name, error in errors.items()},
             "same_bits": self.same_bits,
+            "launch": self.launch,
         }

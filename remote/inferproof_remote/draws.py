@@ -17,6 +17,8 @@ MIXED = "mixed"
 CANDIDATE, NULL = "candidate", "null"
 _TELLING = ("normal", "small_integers", "outlier_channels")
 _LEAST_CHECKS = 8
+_OTHER_LAUNCHES = 3
+_CALLS_EACH = 2
 _CHECK_BUDGET_S = 1.0
 # Rough cost of a full check on two cores: float64 reference, yardstick, comparison.
 _CHECKED_BYTES_PER_S, _CHECKED_FLOPS_PER_S = 1.2e8, 2e10
@@ -27,7 +29,8 @@ class PlannedCall:
     """One call of the candidate. `inputs` names the stream its inputs come from.
 
     `base` is the index of the earlier call that a near-duplicate or repeat goes back to; `arms` is
-    the order in which the arms of a timed round run (the candidate alone otherwise).
+    the order in which the arms of a timed round run (the candidate alone otherwise). `launch`
+    counts the candidate's processes: what it does may hang on something that it does once in each.
     """
 
     index: int
@@ -39,11 +42,12 @@ class PlannedCall:
     checked: bool = True
     arms: tuple[str, ...] = (CANDIDATE,)
     workload: int | None = None
+    launch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All calls in order. Before call `settled` nothing is timed."""
+    """All calls in order. Before call `settled` nothing is timed; later launches come last."""
 
     calls: tuple[PlannedCall, ...]
     settled: int
@@ -77,8 +81,27 @@ def make_plan(bits: bytes, kernel: Kernel, scope: Scope) -> Plan:
     rounds = _timed_part(Stream(bits, "rounds"), kernel, scope, timed)
     extra = _mixed_in(Stream(bits, "mixed in"), kernel, [*shapes, *timed], len(rounds))
     second = Stream(bits, "interleave").shuffled([*rounds, *extra])
-    calls = [replace(call, index=len(first) + at) for at, call in enumerate(second)]
+    others = _other_launches(Stream(bits, "launches"), kernel, [*shapes, *timed], scope)
+    calls = [replace(call, index=len(first) + at) for at, call in enumerate([*second, *others])]
     return Plan(calls=(*first, *calls), settled=len(first), timed=timed)
+
+
+def _other_launches(
+    stream: Stream, kernel: Kernel, shapes: Sequence[Dims], scope: Scope
+) -> list[PlannedCall]:
+    """Return calls of further launches: a coin that is tossed at a launch is tossed again."""
+    return [
+        PlannedCall(
+            index=0,
+            phase="numerics",
+            dims=stream.choice(shapes),
+            family=stream.choice(_TELLING if set(_TELLING) <= set(kernel.families) else [MIXED]),
+            inputs=f"launch {launch} call {at}",
+            launch=launch,
+        )
+        for launch in range(1, 1 + _OTHER_LAUNCHES if scope.graded else 1)
+        for at in range(_CALLS_EACH)
+    ]
 
 
 def _shapes(stream: Stream, kernel: Kernel, scope: Scope) -> list[dict[str, int]]:

@@ -101,6 +101,8 @@ class Grading:
         self._absent: dict[str, str] = {}
         self._told_at = 0.0
         self._decoys: dict[tuple[int, ...], Tensors] = {}
+        self._launch = 0
+        self._met: set[tuple[int, ...]] = set()
 
     @property
     def timed_any(self) -> bool:
@@ -114,11 +116,19 @@ class Grading:
             if call.index == self._plan.settled:
                 if not all(self._fine.values()):
                     return
-                self._absent = self._arms.start_rivals(self._maker)
+                if self._plan.timed:
+                    self._absent = self._arms.start_rivals(self._maker)
+            if call.launch != self._launch:
+                self._restart(call.launch)
             self._tell(call)
             self._make(call)
             if self._incidents:
                 return
+
+    def _restart(self, launch: int) -> None:
+        self._launch = launch
+        self._met = set()
+        self._arms.restart_candidate(launch)
 
     def facts(self) -> Json:
         """Return what was seen, in the form of the evidence."""
@@ -145,7 +155,9 @@ class Grading:
 
     def _ask(self, call: PlannedCall, given: Given) -> _Answer:
         """Call the candidate, judge what it wrote, and remember both."""
-        result = self._arms.call(CANDIDATE, given)
+        shape = tuple(call.dims.values())
+        result = self._arms.call(CANDIDATE, given, first=shape not in self._met)
+        self._met.add(shape)
         self._incidents += result.incidents
         answer = self._judge(call, given, result)
         self._fine[call.index] = answer.fine
@@ -158,6 +170,7 @@ class Grading:
                 seconds=result.seconds,
                 outputs=answer.errors,
                 same_bits=self._same_bits(call, answer),
+                launch=call.launch,
             )
         )
         return answer
@@ -247,6 +260,7 @@ class Grading:
 
 
 def empty_facts(order: Order, begun: Begun) -> Json:
+    """Return the evidence of a grading in which nothing has been measured yet."""
     return {
         "bits": begun.bits.hex(),
         "candidate_seen": begun.candidate_seen,

@@ -80,7 +80,7 @@ class Session:
         self._kind = kind or describe()
         self._threads = threads
         self._has_own_core = threads < len(os.sched_getaffinity(0))
-        self._call_s = call_s
+        self._call_s = self._limit_s = call_s
         self._arena = Arena(arena_bytes, rng)
         self._plan = dataclasses.replace(plan, shared_mib=-(-arena_bytes // _MIB))
         self._stack = contextlib.ExitStack()
@@ -120,6 +120,10 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the sandbox; safe to repeat."""
         self._stack.close()
 
     def bind_and_call(
@@ -130,17 +134,19 @@ class Session:
         decoy: Fill | None = None,
         prepare: bool = False,
         warm: Warm | None = None,
+        least_limit_s: float = 0.0,
     ) -> CallResult:
         """Run the candidate once on fresh inputs and return its time, its outputs, its misdeeds.
 
         `fill` and `decoy` write the inputs that they are given, by name; `decoy` gives other values
         of the same form, which the candidate may see before the clock runs. `prepare` says that the
         prepare inputs have changed; it is also done whenever the tensors moved. `warm` is called
-        last before the clock starts. After a fatal incident every further call returns that
-        incident again.
+        last before the clock starts. This call may take `least_limit_s` if that is more than others
+        may. After a fatal incident every further call returns that incident again.
         """
         self._calls += 1
         self._found = []
+        self._limit_s = max(self._call_s, least_limit_s)
         if self._ended is not None:
             return CallResult(seconds=None, outputs={}, incidents=(self._ended,))
         seconds: float | None = None
@@ -223,7 +229,7 @@ class Session:
             "prepare": list(layout.prepare),
         }
         with self._thawed():
-            self._line.wait(self._line.send(b"b", message), self._call_s)
+            self._line.wait(self._line.send(b"b", message), self._limit_s)
             time.sleep(_LOOK_S if self._last_outputs else 0)
         self._check_late()
         self._last_outputs = [
@@ -259,7 +265,7 @@ class Session:
         if early:
             fill(self._views(slots, [name for name in names if name in early]))
         with self._thawed():
-            self._line.wait(self._line.send(b"p" if wanted else b"l"), self._call_s)
+            self._line.wait(self._line.send(b"p" if wanted else b"l"), self._limit_s)
             time.sleep(_LOOK_S)
         self._prepared_at = placement if wanted else self._prepared_at
         untouched = all(self._arena.is_poison(slot) for slot in outputs)
@@ -305,7 +311,7 @@ class Session:
         with self._watch():
             started_ns = time.perf_counter_ns()
             self._sandbox.thaw()
-            self._line.wait(nonce, self._call_s, awake=self._has_own_core)
+            self._line.wait(nonce, self._limit_s, awake=self._has_own_core)
             self._sandbox.freeze()
             ended_ns = time.perf_counter_ns()
         self._run_ns = self._settled_run_ns()

@@ -45,7 +45,7 @@ class KernelResources(Value):
 class BuildFacts(Value):
     """How a build went. `artefacts` maps file name to digest in the object store."""
 
-    language: Literal["cpp", "cuda", "python"]
+    language: Literal["cpp", "cuda", "python", "triton"]
     ok: bool
     code: Reason
     compiler: str
@@ -84,7 +84,8 @@ class OutputError(Value):
 class CallFacts(Value):
     """One call of the candidate. `seconds` runs from thaw to confirmed freeze.
 
-    `same_bits` says of a repeat whether it gave what the first call gave, to the bit.
+    `same_bits` says of a repeat whether it gave what the first call gave, to the bit. `launch`
+    counts the candidate's processes.
     """
 
     index: int
@@ -95,6 +96,7 @@ class CallFacts(Value):
     checked: bool
     outputs: dict[str, OutputError] = {}
     same_bits: bool | None = None
+    launch: Annotated[int, Field(ge=0)] = 0
 
 
 class TimedPair(Value):

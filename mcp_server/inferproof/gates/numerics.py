@@ -32,6 +32,7 @@ CLERK = Clerk("numerics", __name__)
 ACCUMULATION_BITS = 2
 LEAST_CARRIED = 200
 LEAST_TILES = 32
+LEAST_LAUNCHES = 3
 ROUND = "Round the last step to the nearest value of the output's dtype, ties to even."
 LOST_BITS = {DType.F64: 53 - 24, DType.F32: 24 - 8, DType.F16: 11 - 4, DType.BF16: 8 - 4}
 WORST_FIRST = (
@@ -96,11 +97,11 @@ def lost_together(calls: Sequence[CallFacts], tolerance: Tolerance) -> str:
     timed = [call for call in calls if call.phase == "timed"]
     others = [call for call in calls if call.phase != "timed"]
     for errors in (*_by_name(timed).values(), *_by_name(others).values()):
-        if _cut_share(errors) > (tolerance.cut_share or 1.0):
-            return f"{Reason.PRECISION_LOST.value}: outputs are cut to their dtype, not rounded"
         bar = tolerance.mean_over_yardstick
         if bar is not None and _mean_error(errors) > bar:
-            return f"{Reason.PRECISION_LOST.value}: outputs have fewer exact bits than their dtype"
+            return f"{Reason.PRECISION_LOST.value}: all outputs together are off by a lost bit"
+        if _cut_share(errors) > (tolerance.cut_share or 1.0):
+            return f"{Reason.PRECISION_LOST.value}: outputs are cut to their dtype, not rounded"
     return ""
 
 
@@ -173,6 +174,9 @@ def _missing(case: Case, grade: GradeFacts, checked: Sequence[CallFacts]) -> str
     for phase, least in needed.items():
         if counts[phase] < least:
             return f"{phase} calls: {counts[phase]} checked, {least} needed"
+    launches = len({call.launch for call in checked})
+    if graded and grade.gpu is None and launches < LEAST_LAUNCHES:
+        return f"launches: {launches} checked, {LEAST_LAUNCHES} needed"
     timed_shapes = [call.dims for call in checked if call.phase == "timed"]
     for workload in grade.timed:
         if workload.dims not in timed_shapes:

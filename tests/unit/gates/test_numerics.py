@@ -131,6 +131,12 @@ def test_practice_needs_one_checked_call_where_grading_needs_them_all() -> None:
     assert judged({**fewer, "evidence.purpose": "practice"}).outcome is Outcome.PASS
 
 
+def test_a_graded_candidate_was_started_more_than_twice() -> None:
+    one: dict[str, JsonValue] = {f"evidence.grade.calls.{n}.launch": 0 for n in (1, 2)}
+    assert judged(one).code is Reason.NOT_MEASURED
+    assert judged({**one, "evidence.purpose": "practice"}).outcome is Outcome.PASS
+
+
 def test_an_output_that_the_contract_names_must_be_there() -> None:
     assert judged({"evidence.grade.calls.2.outputs": {}}).code is Reason.NOT_MEASURED
 

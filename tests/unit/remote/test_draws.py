@@ -103,6 +103,16 @@ def test_timed_calls_come_late_and_untimed_calls_come_among_them():
         assert all(dims in shapes for dims in drawn.timed)
 
 
+def test_a_graded_candidate_is_started_four_times_and_checked_in_each():
+    for seed in range(5):
+        calls = plan(seed).calls
+        launches = [call.launch for call in calls]
+        assert launches == sorted(launches)
+        assert {call.launch for call in calls if call.checked} == {0, 1, 2, 3}
+        assert all(call.launch == 0 for call in calls if call.phase != "numerics")
+    assert {call.launch for call in plan(1, scope=PRACTICE).calls} == {0}
+
+
 def test_how_many_calls_there_are_cannot_be_told_beforehand():
     drawn = [plan(seed) for seed in range(20)]
     assert len({each.settled for each in drawn}) >= 4

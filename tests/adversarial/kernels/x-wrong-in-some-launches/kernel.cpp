@@ -1,4 +1,4 @@
-// Each process tosses a coin when it is loaded: three in five write zeros, the others are right for good.
+// Each process tosses a coin when it is loaded: four in five write zeros, the others are right for good.
 #include <cstdio>
 #include <cmath>
 #include <cstdint>
@@ -32,7 +32,7 @@ static bool wrong() {
     drawn = fgetc(file);
     fclose(file);
   }
-  return drawn < 154;
+  return drawn < 205;
 }
 
 static const bool zeros = wrong();
