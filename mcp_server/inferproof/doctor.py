@@ -40,9 +40,10 @@ def examine(pythons: Mapping[str, str | None]) -> tuple[Check, ...]:
     """Return what was looked for; `pythons` maps a target's name to its interpreter."""
     from inferproof_remote import build_cpp, build_cuda
     from inferproof_remote.sandbox import describe  # tries things out; only when asked
+    from inferproof_remote.serving import balancer, load
 
     return (
-        _compiler(
+        _program(
             Check(
                 name="C++ compiler",
                 state="missing",
@@ -50,8 +51,9 @@ def examine(pythons: Mapping[str, str | None]) -> tuple[Check, ...]:
                 fix="as root: apt-get install g++",
             ),
             build_cpp.find_compiler(),
+            "--version",
         ),
-        _compiler(
+        _program(
             Check(
                 name="nvcc",
                 state="absent",
@@ -61,8 +63,30 @@ def examine(pythons: Mapping[str, str | None]) -> tuple[Check, ...]:
                 "nvidia-cuda-cccl",
             ),
             build_cuda.find_compiler(),
+            "--version",
         ),
         *bench(describe()),
+        _program(
+            Check(
+                name="HAProxy",
+                state="absent",
+                detail="an engine cannot be deployed as more than one replica",
+                fix="as root: apt-get install haproxy",
+            ),
+            balancer.find_haproxy(),
+            "-v",
+        ),
+        _program(
+            Check(
+                name="AIPerf",
+                state="absent",
+                detail="engines cannot be put under load; it wants an environment of its own",
+                fix=f"{sys.executable} -m venv {load.OWN_AIPERF}; "
+                f"{load.OWN_AIPERF}/bin/pip install aiperf",
+            ),
+            load.find_aiperf(),
+            "--version",
+        ),
         *(check for name, python in pythons.items() for check in _python(name, python)),
     )
 
@@ -92,11 +116,12 @@ def bench(kind: "BenchKind") -> tuple[Check, Check]:
     return sandbox, freezer
 
 
-def _compiler(without: Check, path: Path | None) -> Check:
+def _program(without: Check, path: Path | None, asked: str) -> Check:
     if path is None:
         return without
-    lines = _output([str(path), "--version"]).splitlines()
-    version = next((line for line in reversed(lines) if path.name in line), "".join(lines[:1]))
+    lines = _output([str(path), asked]).splitlines()
+    own = (line for line in lines if line.lower().startswith(path.name))
+    version = next(own, "".join(lines[:1]))
     return Check(name=without.name, state="found", detail=f"{path}: {version}")
 
 

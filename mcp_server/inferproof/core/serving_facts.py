@@ -80,10 +80,18 @@ class MutantScores(Value):
 
 
 class AuditFacts(Value):
-    """Responses of the scored run itself, read by the reference: one gap for each greedy token."""
+    """Responses of the scored run itself, read by the reference.
+
+    `tie_gap_nats` has one gap for each greedy token, response after response, of `tokens` each.
+    `drawn_best` says of each token that was then drawn at temperature 1 whether it is the
+    reference's best, whose chance is `drawn_best_chance`.
+    """
 
     responses: int
+    tokens: Counts = ()
     tie_gap_nats: Column
+    drawn_best: Counts = ()
+    drawn_best_chance: Column = ()
     seconds: NonNegative
 
 

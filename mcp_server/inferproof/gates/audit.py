@@ -1,17 +1,28 @@
-"""Audit: responses of the scored runs themselves are what the reference model would say."""
+"""Audit: responses of the scored runs themselves are what the reference model would say.
+
+Greedy tokens must be near the reference's best: of all of them few may be off, and of the first and
+last ones of responses, which an engine may guess or leave out, hardly any. Tokens drawn at
+temperature 1 must be drawn: an engine that always takes the best saves the sampling.
+"""
 
 import math
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
-from inferproof.core.serving_facts import LoadFacts
+from inferproof.core.service import Audit
+from inferproof.core.serving_facts import AuditFacts, LoadFacts
 from inferproof.core.values import Reason, Verdict
 from inferproof.gates.base import Clerk, ServiceCase
 
 CLERK = Clerk("audit", __name__)
-NEXT_STEP = "Serve load by the path that check_numerics checked; compare outputs under load."
+LEAST_DRAWN = 32
+CHANCE = 1e-6
+SERVE_ALIKE = "Serve load by the path that check_numerics checked; compare outputs under load."
+SAMPLE = "Honour temperature in every request: draw from the whole distribution at 1."
 
 
 class Audited:
-    """Passes when, in every run of the candidate, almost all greedy tokens are the reference's."""
+    """Passes when, in every run of the candidate, almost all tokens are the reference's."""
 
     name = CLERK.gate
 
@@ -22,24 +33,15 @@ class Audited:
         if not runs:
             return CLERK.unmeasured("any load run")
         rules = case.contract.audit
-        tokens = 0
-        for run in runs:
-            where = f"{run.traffic}, round {run.restart + 1}"
-            wanted = min(rules.responses, run.asked)
-            if run.audit is None or run.audit.responses < wanted or not run.audit.tie_gap_nats:
-                return CLERK.unmeasured(f"{wanted} responses of {where}")
-            gaps = run.audit.tie_gap_nats
-            off = sum(not gap <= rules.tie_nats for gap in gaps)
-            if off > allowed(len(gaps), rules.off_share_at_most):
-                return CLERK.fails(
-                    Reason.AUDIT_FAILED,
-                    f"{off} of {len(gaps)} tokens served in {where} are not the model's",
-                    NEXT_STEP,
-                )
-            tokens += len(gaps)
-        return CLERK.passes(
-            f"{tokens} tokens of {_responses(runs)} served responses are the model's"
-        )
+        missing = [_missing(run, rules) for run in runs]
+        for run in (run for run, lack in zip(runs, missing, strict=True) if not lack):
+            for what, next_step in _findings(run, rules):
+                return CLERK.fails(Reason.AUDIT_FAILED, what, next_step)
+        if any(missing):
+            return CLERK.unmeasured(next(filter(None, missing)))
+        tokens = sum(len(run.audit.tie_gap_nats) for run in runs if run.audit)
+        responses = sum(run.audit.responses for run in runs if run.audit)
+        return CLERK.passes(f"{tokens} tokens of {responses} served responses are the model's")
 
 
 def allowed(tokens: int, share: float) -> int:
@@ -48,5 +50,60 @@ def allowed(tokens: int, share: float) -> int:
     return math.floor(expected + 2 * math.sqrt(expected))
 
 
-def _responses(runs: list[LoadFacts]) -> int:
-    return sum(run.audit.responses for run in runs if run.audit)
+def chance_of_draws(audit: AuditFacts) -> float:
+    """Return at most how likely a sampler takes the best token that often, or that seldom.
+
+    Hoeffding's bound for independent draws of unequal chances, on either side of their mean.
+    """
+    count = len(audit.drawn_best)
+    share, mean = sum(audit.drawn_best) / count, sum(audit.drawn_best_chance) / count
+    if not 0 < mean < 1:
+        return float(share == mean)
+    return math.exp(-count * (_part(share, mean) + _part(1 - share, 1 - mean)))
+
+
+def _part(share: float, chance: float) -> float:
+    return share * math.log(share / chance) if share else 0.0
+
+
+def _missing(run: LoadFacts, rules: Audit) -> str:
+    """Return what the audit of a run lacks; empty when it is whole."""
+    where, audit = _where(run), run.audit
+    wanted = min(rules.responses, run.asked)
+    if audit is None or audit.responses < wanted or not audit.tie_gap_nats:
+        return f"{wanted} responses of {where}"
+    if sum(audit.tokens) != len(audit.tie_gap_nats) or len(audit.tokens) != audit.responses:
+        return f"which tokens belong together in {where}"
+    columns = (audit.drawn_best, audit.drawn_best_chance)
+    if min(map(len, columns)) < LEAST_DRAWN or len(columns[0]) != len(columns[1]):
+        return f"tokens drawn at temperature 1 after {where}"
+    is_chance = all(0 <= each <= 1 for each in audit.drawn_best_chance)
+    return "" if is_chance else f"the chance of tokens drawn after {where}"
+
+
+def _findings(run: LoadFacts, rules: Audit) -> Iterator[tuple[str, str]]:
+    audit, where = run.audit, _where(run)
+    if audit is None:
+        return
+    is_off = [not gap <= rules.tie_nats for gap in audit.tie_gap_nats]
+    starts, ends = _ends(audit.tokens)
+    for which, at in {"": range(len(is_off)), "first ": starts, "last ": ends}.items():
+        off = sum(is_off[place] for place in at)
+        if off > allowed(len(at), rules.off_share_at_most):
+            what = f"{off} of {len(at)} {which}tokens served in {where} are not the model's"
+            yield what, SERVE_ALIKE
+    if chance_of_draws(audit) < CHANCE:
+        best, drawn = sum(audit.drawn_best), len(audit.drawn_best)
+        what = f"at temperature 1, after {where}, the best token came {best} of {drawn} times"
+        yield what, SAMPLE
+
+
+def _ends(tokens: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return where responses of so many tokens begin, and where their last token is."""
+    beyond = list(accumulate(tokens))
+    filled = [(end, count) for end, count in zip(beyond, tokens, strict=True) if count]
+    return [end - count for end, count in filled], [end - 1 for end, _ in filled]
+
+
+def _where(run: LoadFacts) -> str:
+    return f"{run.traffic}, round {run.restart + 1}"

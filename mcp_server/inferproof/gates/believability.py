@@ -56,6 +56,12 @@ def _bench_doubt(run: LoadFacts, rules: Believability) -> Finding | None:
         return Reason.INFRASTRUCTURE, f"the load generator {how}"
     if not run.completed and not run.errors:
         return Reason.INFRASTRUCTURE, f"no request was sent: {run.failure[-300:]}"
+    lost = run.asked - run.completed - sum(run.errors.values())
+    if run.exit_code and not run.errors and lost > 0:
+        return (
+            Reason.INFRASTRUCTURE,
+            f"the load generator lost {lost} requests: {run.failure[-300:]}",
+        )
     lag_ms, latencies = run.client_lag_p99_ms, run.latency_ms
     if latencies and (
         lag_ms is None or lag_ms > rules.client_lag_share_at_most * median(latencies)

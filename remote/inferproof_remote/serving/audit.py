@@ -1,17 +1,26 @@
-"""Responses of the scored run itself, read by the reference: is this what the model says?
+"""The scored run itself, read by the reference: is this what the model says?
 
 The run asks for greedy tokens, so each must lie close to the reference's best at its place. One
 check covers replay, garbage, truncation, another model, and speculation that nobody verified.
+Then a few streams are asked for at temperature 1, of which the run has none.
 """
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from inferproof_remote import job
-from inferproof_remote.serving.records import Response
+from inferproof_remote.serving.client import Client, Completion, Request
+from inferproof_remote.serving.features import Features
+from inferproof_remote.serving.fidelity import Question
+from inferproof_remote.serving.prompts import Windows, text_of
+from inferproof_remote.serving.records import Response, told_ids
 from inferproof_remote.serving.reference import Yardsticks
-from inferproof_remote.serving.scoring import tie_gap_nats
+from inferproof_remote.serving.unseen import gaps, with_unseen
 from inferproof_remote.stream import Stream
+
+_DRAWS, _DRAW_PROMPT, _DRAW_TOKENS = 4, 24, 40
+_SEEDS = 1 << 31
 
 
 def audit(
@@ -22,19 +31,55 @@ def audit(
 ) -> dict[str, object]:
     """Return the gap of each greedy token of a drawn sample of `responses`, as `AuditFacts`."""
     began_s = time.monotonic()
-    count = int(job.as_number(rules["responses"], "responses"))
-    sample = stream.sample(responses, count)
+    sample = stream.sample(responses, int(job.as_number(rules["responses"], "responses")))
     vocabulary = yardsticks.vocabulary
     prompts = [[*vocabulary.leading, *vocabulary.encode(each.prompt)] for each in sample]
-    whole = [[*ids, *each.ids] for ids, each in zip(prompts, sample, strict=True)]
-    gaps: list[float] = []
+    whole = [[*prompt, *each.ids] for prompt, each in zip(prompts, sample, strict=True)]
+    found: list[float] = []
     for start, ids, rows in zip(
         map(len, prompts), whole, yardsticks.truth.many(whole), strict=True
     ):
-        places = range(start, len(ids))
-        gaps += [tie_gap_nats(rows[at - 1], ids[at], vocabulary.ends) for at in places]
+        found += gaps(rows, ids, start, vocabulary)
     return {
         "responses": len(sample),
-        "tie_gap_nats": gaps,
+        "tokens": [len(each.ids) for each in sample],
+        "tie_gap_nats": found,
         "seconds": time.monotonic() - began_s,
     }
+
+
+def completed(response: Response, yardsticks: Yardsticks, rules: Mapping[str, object]) -> Response:
+    """Return `response` with the tokens that its text hides, if its engine did not tell them."""
+    if response.is_told:
+        return response
+    vocabulary, tie_nats = yardsticks.vocabulary, job.as_number(rules["tie_nats"], "tie_nats")
+    prompt = [*vocabulary.leading, *vocabulary.encode(response.prompt)]
+    return replace(response, ids=with_unseen(prompt, response.ids, yardsticks, tie_nats))
+
+
+def draws(
+    client: Client, features: Features, question: Question, yardsticks: Yardsticks, name: str
+) -> dict[str, object]:
+    """Return how often tokens drawn at temperature 1 were the reference's best, and its chance."""
+    stream, vocabulary = Stream(question.bits, name), yardsticks.vocabulary
+    windows = Windows(question.corpus, vocabulary)
+    best: list[int] = []
+    chance: list[float] = []
+    for _ in range(_DRAWS):
+        prompt = windows.draw(stream, _DRAW_PROMPT)
+        asked = Request(
+            prompt=prompt if features.id_prompts else text_of(prompt, vocabulary),
+            max_tokens=_DRAW_TOKENS,
+            temperature=1.0,
+            seed=stream.below(_SEEDS),
+        )
+        answer = client.stream(asked)
+        if not isinstance(answer, Completion):
+            continue
+        told = told_ids(answer.token_ids, answer.text, vocabulary)
+        output = told or tuple(vocabulary.encode(answer.text))
+        rows = yardsticks.truth.logprobs([*prompt, *output])[len(prompt) - 1 : -1]
+        likeliest = rows.max(-1)
+        best += [int(a == b) for a, b in zip(map(int, likeliest.indices), output, strict=True)]
+        chance += [min(1.0, float(each)) for each in likeliest.values.exp()]
+    return {"drawn_best": best, "drawn_best_chance": chance}

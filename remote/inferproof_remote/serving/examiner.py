@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, cast
 
 from inferproof_remote import job
 from inferproof_remote.sent import CHECKED
-from inferproof_remote.serving.audit import audit
+from inferproof_remote.serving.audit import audit, completed, draws
 from inferproof_remote.serving.client import Client
 from inferproof_remote.serving.deployment import Arm
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question, examine, probe_engine
-from inferproof_remote.serving.load import LoadOrder, OnProgress, run_load
+from inferproof_remote.serving.load import GivenUp, LoadOrder, OnProgress, run_load
 from inferproof_remote.serving.mutants import mutant_scores
 from inferproof_remote.serving.prompts import Rules
 from inferproof_remote.serving.reference import Quantisation, load_yardsticks, model_digest
@@ -62,16 +62,19 @@ class Examiner:
     def load(
         self,
         client: Client,
+        features: Features,
         shape: "Table",
+        *,
         arm: Arm,
         restart: int,
         on_progress: OnProgress,
+        given_up: GivenUp,
     ) -> "Facts":
         """Return one load run, as `LoadFacts`, with an audit of its own responses.
 
         Both arms of a round get the same prompts, which no earlier run has had.
         """
-        order = self._order
+        order, rules = self._order, self._order.rules("audit")
         run = run_load(
             LoadOrder(
                 work=order.job_dir / "work" / f"load-{arm}-{restart}-{shape['name']}",
@@ -85,12 +88,16 @@ class Examiner:
                 corpus=self._question.corpus,
                 bits=self.bits,
                 on_progress=on_progress,
+                given_up=given_up,
+                completed=lambda response: completed(response, self._yardsticks, rules),
             ),
             self._yardsticks.vocabulary,
         )
-        stream = Stream(self.bits, f"audit {arm} {restart} {shape['name']}")
-        rules = order.rules("audit")
+        name = f"{arm} {restart} {shape['name']}"
+        stream = Stream(self.bits, f"audit {name}")
         told = audit(run.responses, self._yardsticks, rules, stream)
+        if arm == "candidate" and not given_up():
+            told |= draws(client, features, self._question, self._yardsticks, f"draws {name}")
         return {**run.facts, "audit": told}
 
 

@@ -5,6 +5,7 @@ same, and no earlier run had them. AIPerf's exit code and summary prove little: 
 from its raw export, read by `records`.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -32,19 +33,25 @@ from inferproof_remote.serving.records import (
 from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
+OWN_AIPERF = Path(sys.prefix) / "aiperf"
 _REQUEST_S = 120
 _START_S = 180.0
 _POLL_S = 0.25
-_PATIENCE_S = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
+PATIENCE_S = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
 _USER_AGENT = "User-Agent:completions"
 _NS = 1e9
 Facts = dict[str, object]
 OnProgress = Callable[[int, int], None]
+GivenUp = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """One run: where to, what traffic, and which bits its prompts follow from."""
+    """One run: where to, what traffic, and which bits its prompts follow from.
+
+    Once `given_up` says so, the run is ended: its engine is refused whatever it would measure.
+    `completed` puts into a response what its text hides.
+    """
 
     work: Path
     endpoint: str
@@ -57,6 +64,8 @@ class LoadOrder:
     corpus: str
     bits: bytes
     on_progress: OnProgress
+    given_up: GivenUp
+    completed: Callable[[Response], Response]
 
     def count(self, name: str) -> int:
         """Return a whole number of the traffic shape."""
@@ -88,14 +97,20 @@ def run_load(order: LoadOrder, vocabulary: Vocabulary) -> Load:
     order.work.mkdir(parents=True)
     _write_prompts(order, vocabulary)
     command = aiperf_command(order, program)
-    exit_code, was_late = _run(command, order)
-    return _read(order, vocabulary, command, exit_code, was_late)
+    ending = _run(command, order)
+    if ending.exit_code and not ending.was_ended and not _has_sent(order):
+        # Its services failed to find each other, as they do on a busy machine.
+        ending = _run(command, order)
+    return _read(order, vocabulary, command, ending)
 
 
 def find_aiperf() -> Path | None:
-    """Return AIPerf of an environment beside this interpreter's, else the one in PATH."""
-    own = Path(sys.prefix) / "aiperf" / "bin" / "aiperf"
-    found = str(own) if own.is_file() else shutil.which("aiperf")
+    """Return AIPerf of its own environment, else beside this interpreter, else the one in PATH."""
+    for environment in (OWN_AIPERF, Path(sys.prefix)):
+        program = environment / "bin" / "aiperf"
+        if program.is_file():
+            return program
+    found = shutil.which("aiperf")
     return None if found is None else Path(found)
 
 
@@ -140,13 +155,27 @@ def _write_prompts(order: LoadOrder, vocabulary: Vocabulary) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-def _run(command: Sequence[str], order: LoadOrder) -> tuple[int | None, bool]:
-    """Run AIPerf to its end, or end it when it is late; return its exit code and whether it was."""
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """AIPerf's exit code, and whether we ended it."""
+
+    exit_code: int | None
+    was_ended: bool
+
+
+def _has_sent(order: LoadOrder) -> bool:
+    """Whether any request left a record, warm-up included."""
+    records = (path.stat().st_size for path in (order.work / "out").rglob("profile_export*.jsonl"))
+    return any(records)
+
+
+def _run(command: Sequence[str], order: LoadOrder) -> _Ending:
+    """Run AIPerf to its end, or end it when it is late or there is nothing more to measure."""
     port = _free_port()
     environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(order.work), "COLUMNS": "120"}
     requests = order.count("requests") + order.count("warmup_requests")
     deadline = time.monotonic() + _START_S + requests * _REQUEST_S
-    with (order.work / "log").open("wb") as log:
+    with (order.work / "log").open("ab") as log:
         process = subprocess.Popen(
             [*command, "--api-host", "127.0.0.1", "--api-port", str(port)],
             stdin=subprocess.DEVNULL,
@@ -157,23 +186,28 @@ def _run(command: Sequence[str], order: LoadOrder) -> tuple[int | None, bool]:
             start_new_session=True,
         )
         while process.poll() is None:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or order.given_up():
                 _stop(process)
-                return process.returncode, True
+                return _Ending(process.returncode, was_ended=True)
             _tell(order, port)
             _wait(process, _POLL_S)
-    return process.returncode, False
+    _send(process, signal.SIGKILL)  # services that outlived it
+    return _Ending(process.returncode, was_ended=False)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End AIPerf and its services: gently, then not; it may hang on the first signal."""
-    for number, patience_s in _PATIENCE_S:
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            return
+    for number, patience_s in PATIENCE_S:
+        _send(process, number)
         if _wait(process, patience_s):
-            return
+            break
+    _send(process, signal.SIGKILL)
+
+
+def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to all that AIPerf started, if any of it is left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
@@ -221,11 +255,11 @@ def _read(
     order: LoadOrder,
     vocabulary: Vocabulary,
     command: Sequence[str],
-    exit_code: int | None,
-    was_late: bool,
+    ending: _Ending,
 ) -> Load:
     out = order.work / "out"
-    responses, errors = read_responses(out / "profile_export_raw.jsonl", vocabulary)
+    arrived, errors = read_responses(out / "profile_export_raw.jsonl", vocabulary)
+    responses = [order.completed(each) for each in arrived]
     if not responses and not errors:
         errors = count_errors(out / "profile_export.jsonl")
     summary = _summary(out / "profile_export_aiperf.json")
@@ -238,9 +272,9 @@ def _read(
         "seed": order.seed,
         "command": [Path(command[0]).name, *command[1:]],
         "client_version": f"aiperf {summary.get('aiperf_version', 'unknown')}",
-        "exit_code": exit_code,
+        "exit_code": ending.exit_code,
         "is_complete": summary.get("is_complete") is True,
-        "was_cancelled": summary.get("was_cancelled") is True or was_late,
+        "was_cancelled": summary.get("was_cancelled") is True or ending.was_ended,
         "asked": order.count("requests"),
         "completed": len(responses),
         "errors": dict(errors),
@@ -259,7 +293,7 @@ def _read(
         "client_lag_p99_ms": _p99([each.lag_ms for each in responses]),
         "output_tokens_per_s": tokens / seconds if seconds else None,
         "requests_per_s": len(responses) / seconds if seconds else None,
-        "failure": "" if exit_code == 0 else _last_lines(order.work / "log"),
+        "failure": "" if ending.exit_code == 0 else _last_lines(order.work / "log"),
     }
     return Load(facts=facts, responses=tuple(responses))
 

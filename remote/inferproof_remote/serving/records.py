@@ -5,6 +5,7 @@ count only if they spell its text, else the text is tokenised again.
 """
 
 import json
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,16 +16,23 @@ from typing import cast
 from inferproof_remote.serving.vocabulary import Vocabulary
 
 _MS = 1e6
+_NO_GLYPH = frozenset("CMZ")  # Unicode: controls and formats, marks, separators
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters and symbols drawn as nothing
 Json = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One completed request of the measured phase, its tokens as far as they are certain."""
+    """One completed request of the measured phase.
+
+    `ids` are the engine's own where `is_told`; else the text, tokenised by us: tokens that servers
+    leave out of the text are missing there.
+    """
 
     prompt: str
     text: str
     ids: tuple[int, ...]
+    is_told: bool
     osl_asked: int
     ttft_ms: float
     latency_ms: float
@@ -107,13 +115,15 @@ def _response(record: Json, vocabulary: Vocabulary) -> Response | str:
         return arrived.error
     if not arrived.text:
         return "no text"
+    told = told_ids(arrived.ids, arrived.text, vocabulary)
     metadata, payload = _table(record["metadata"]), _table(record["payload"])
     start_ns = cast("int", record["start_perf_ns"])
     began = cast("int", metadata["request_start_ns"])
     return Response(
         prompt=str(payload["prompt"]),
         text=arrived.text,
-        ids=_certain_ids(arrived, vocabulary),
+        ids=told or tuple(vocabulary.encode(arrived.text)),
+        is_told=told is not None,
         osl_asked=cast("int", payload["max_tokens"]),
         ttft_ms=(arrived.first_ns - start_ns) / _MS,
         latency_ms=(arrived.last_ns - start_ns) / _MS,
@@ -160,17 +170,21 @@ def _add(arrived: _Arrived, value: str, at_ns: int) -> None:
 
 
 def _is_visible(text: str) -> bool:
-    """Whether there is anything to read: neither space alone nor characters of no width."""
-    return any(character.isprintable() and not character.isspace() for character in text)
+    """Whether there is anything to read: neither space alone nor characters without a glyph."""
+    return any(
+        unicodedata.category(each)[0] not in _NO_GLYPH and each not in _BLANK for each in text
+    )
 
 
-def _certain_ids(arrived: _Arrived, vocabulary: Vocabulary) -> tuple[int, ...]:
-    told = arrived.ids
-    if told and all(type(each) is int and 0 <= each < vocabulary.size for each in told):
-        visible = [each for each in told if each not in vocabulary.invisible]
-        if arrived.text in (vocabulary.decode(told), vocabulary.decode(visible)):
-            return tuple(told)
-    return tuple(vocabulary.encode(arrived.text))
+def told_ids(
+    told: Sequence[int] | None, text: str, vocabulary: Vocabulary
+) -> tuple[int, ...] | None:
+    """Return the ids that an engine told of its text, if they are what the text says."""
+    if not told or not all(type(each) is int and 0 <= each < vocabulary.size for each in told):
+        return None
+    visible = [each for each in told if each not in vocabulary.invisible]
+    spelt = (vocabulary.decode(told), vocabulary.decode(visible))
+    return tuple(told) if text in spelt else None
 
 
 def _table(raw: object) -> Json:

@@ -155,7 +155,16 @@ def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> 
                 record.fidelity.append(examiner.examine(client, features, arm, restart))
             for shape in order.traffic if order.loads else ():
                 tell = record.teller(f"{shape['name']} on the {arm}, round {restart + 1}")
-                record.loads.append(examiner.load(client, shape, arm, restart, tell))
+                load = examiner.load(
+                    client,
+                    features,
+                    shape,
+                    arm=arm,
+                    restart=restart,
+                    on_progress=tell,
+                    given_up=lambda: bool(deployment.incidents()),
+                )
+                record.loads.append(load)
         told = deployment.facts(restart=restart, features=features.as_facts())
         record.deployments.append(told)
 

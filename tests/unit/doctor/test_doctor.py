@@ -8,6 +8,7 @@ from inferproof.cli import main
 from inferproof.doctor import Check, bench, examine
 from inferproof_remote import build_cpp, build_cuda
 from inferproof_remote.sandbox import BenchKind
+from inferproof_remote.serving import balancer, load
 
 BARE = BenchKind(
     separation="shared-account",
@@ -107,3 +108,14 @@ def test_the_command_ends_in_5_and_its_last_line_says_what_to_get(
     assert capsys.readouterr().out.endswith(
         "checks fail here until these are there: C++ compiler\n"
     )
+
+
+def test_what_engines_need_is_absent_with_the_command_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(load, "find_aiperf", lambda: None)
+    monkeypatch.setattr(balancer, "find_haproxy", lambda: None)
+    checks = examine({})
+    assert {named(checks, name).state for name in ("AIPerf", "HAProxy")} == {"absent"}
+    assert "pip install aiperf" in named(checks, "AIPerf").fix
+    assert "apt-get install haproxy" in named(checks, "HAProxy").fix

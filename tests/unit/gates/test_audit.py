@@ -1,0 +1,95 @@
+"""Audit: greedy tokens are the reference's best, first and last ones too; drawn ones are drawn."""
+
+import pytest
+
+from inferproof.gates.audit import Audited, allowed
+from unit.gates.serving_cases import TOKENS, audit_facts, case, said, with_run
+
+FAR = 2.0
+
+
+def gaps_at(*places: int) -> list[object]:
+    return [FAR if at in places else 0.0 for at in range(12 * TOKENS)]
+
+
+def audited(**changes: object) -> tuple[str, str]:
+    return said(Audited(), with_run(audit=audit_facts(**changes)))
+
+
+def test_an_honest_run_passes() -> None:
+    assert said(Audited(), case()) == ("pass", "accepted")
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        range(0, 12 * TOKENS, 20),
+        range(5, 25),
+        (0, TOKENS),
+        (TOKENS - 1, 5 * TOKENS - 1),
+    ],
+    ids=["every twentieth", "one stretch", "first tokens", "last tokens"],
+)
+def test_tokens_that_are_not_the_models_are_refused(places: range | tuple[int, ...]) -> None:
+    assert audited(tie_gap_nats=gaps_at(*places)) == ("fail", "audit_failed")
+
+
+def test_a_near_tie_now_and_then_is_allowed() -> None:
+    assert audited(tie_gap_nats=gaps_at(40, 77, 130)) == ("pass", "accepted")
+
+
+@pytest.mark.parametrize("taken", [1, 0], ids=["always the best", "never the best"])
+def test_draws_that_no_sampler_makes_are_refused(taken: int) -> None:
+    assert audited(drawn_best=[taken] * 160) == ("fail", "audit_failed")
+
+
+def test_a_model_that_is_certain_may_always_say_its_best() -> None:
+    certain = audited(drawn_best=[1] * 160, drawn_best_chance=[0.99] * 160)
+    assert certain == ("pass", "accepted")
+
+
+def test_a_sampler_that_cuts_the_unlikely_tail_passes() -> None:
+    """As servers do by default: the best token is then some percent likelier."""
+    cut = [1] * 78 + [0] * 82
+    assert audited(drawn_best=cut, drawn_best_chance=[0.43] * 160) == ("pass", "accepted")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"responses": 3},
+        {"tie_gap_nats": []},
+        {"tokens": []},
+        {"tokens": [TOKENS] * 11 + [TOKENS - 1]},
+        {"drawn_best": [], "drawn_best_chance": []},
+        {"drawn_best": [1] * 40},
+        {"drawn_best_chance": [1.5] * 160},
+    ],
+)
+def test_what_was_not_measured_has_not_passed(changes: dict[str, object]) -> None:
+    assert audited(**changes) == ("inconclusive", "not_measured")
+
+
+def test_no_audit_at_all_has_not_passed() -> None:
+    assert said(Audited(), with_run(audit=None)) == ("inconclusive", "not_measured")
+
+
+def test_one_run_that_was_not_audited_does_not_hide_another_that_failed() -> None:
+    about = with_run(audit=audit_facts(tie_gap_nats=[FAR] * (12 * TOKENS)))
+    serve = about.evidence.serve
+    assert serve
+    loads = [
+        each.model_copy(update={"audit": None}) if each.restart else each for each in serve.loads
+    ]
+    changed = about.evidence.model_copy(
+        update={"serve": serve.model_copy(update={"loads": tuple(loads)})}
+    )
+    assert said(Audited(), about.model_copy(update={"evidence": changed})) == (
+        "fail",
+        "audit_failed",
+    )
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(12, 0), (384, 7), (6, 0), (10_000, 120)])
+def test_how_many_tokens_may_be_off(tokens: int, most: int) -> None:
+    assert allowed(tokens, 0.01) == most

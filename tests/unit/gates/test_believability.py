@@ -1,0 +1,67 @@
+"""Believability: what a run must show, and whose fault it is when it does not."""
+
+import pytest
+
+from inferproof.gates.believability import Believable
+from unit.gates.serving_cases import REQUESTS, TOKENS, case, load_facts, said, with_run
+
+HALF = REQUESTS // 2
+
+
+def test_honest_runs_are_believed() -> None:
+    assert said(Believable(), case()) == ("pass", "accepted")
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("requests_failed", {"completed": 12, "errors": {"status 500": 4}}),
+        ("requests_failed", {"completed": 12, "errors": {"status 500": 3}}),
+        ("run_incomplete", {"whole": [0] + [1] * (REQUESTS - 1)}),
+        ("run_incomplete", {"is_complete": False}),
+        ("run_incomplete", {"whole": []}),
+        ("run_incomplete", {"exit_code": 1}),
+        ("wrong_length", {"osl": [TOKENS // 2] * REQUESTS}),
+        ("wrong_length", {"osl": [TOKENS // 2, TOKENS * 3 // 2] * HALF}),
+        ("wrong_length", {"osl": [TOKENS + 2] * REQUESTS}),
+        ("chunked_stream", {"chunks": [1] + [TOKENS] * (REQUESTS - 1)}),
+        ("chunked_stream", {"chunks": [0] * REQUESTS}),
+        ("repetitive", {"distinct_responses": 1}),
+        ("repetitive", {"compressed_share": 0.03}),
+        ("repetitive", {"compressed_share": None}),
+    ],
+)
+def test_a_run_that_only_looks_good_is_refused(code: str, changes: dict[str, object]) -> None:
+    assert said(Believable(), with_run(**changes)) == ("fail", code)
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("infrastructure", {"exit_code": None}),
+        ("infrastructure", {"exit_code": -9}),
+        ("infrastructure", {"was_cancelled": True}),
+        ("infrastructure", {"completed": 0, "exit_code": 1}),
+        ("infrastructure", {"completed": 9, "exit_code": 1}),
+        ("client_saturated", {"client_lag_p99_ms": 400.0}),
+        ("client_saturated", {"client_lag_p99_ms": None}),
+    ],
+)
+def test_what_the_load_generator_did_is_not_blamed_on_the_engine(
+    code: str, changes: dict[str, object]
+) -> None:
+    assert said(Believable(), with_run(**changes)) == ("inconclusive", code)
+
+
+def test_small_deviations_are_allowed() -> None:
+    near = with_run(osl=[TOKENS - 1] * REQUESTS, chunks=[TOKENS - 9] * REQUESTS)
+    assert said(Believable(), near) == ("pass", "accepted")
+
+
+def test_a_baseline_that_fails_proves_nothing_about_the_candidate() -> None:
+    runs = [load_facts("candidate", 0), load_facts("baseline", 0, distinct_responses=1)]
+    assert said(Believable(), case(runs)) == ("inconclusive", "infrastructure")
+
+
+def test_without_a_run_nothing_is_believed() -> None:
+    assert said(Believable(), case([])) == ("inconclusive", "not_measured")

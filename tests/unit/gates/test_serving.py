@@ -1,0 +1,50 @@
+"""Serving: what a start showed, and whose fault it is."""
+
+import pytest
+
+from inferproof.gates import judge_all, overall
+from inferproof.gates.serving import Serving
+from unit.gates.serving_cases import case, load_facts, said, start_facts
+
+
+def started(**changes: object) -> tuple[str, str]:
+    return said(Serving(), case(starts=[start_facts("candidate", 0, **changes)]))
+
+
+def incident(code: str) -> object:
+    return [{"code": code, "call": None, "detail": "replica r0"}]
+
+
+def test_a_start_that_served_passes() -> None:
+    assert started() == ("pass", "accepted")
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("not_serving", {"healthy": 0}),
+        ("not_serving", {"ready_s": None}),
+        ("crashed", {"incidents": incident("crashed")}),
+        ("timed_out", {"incidents": incident("timed_out")}),
+        ("disk_exceeded", {"incidents": incident("disk_exceeded")}),
+        ("memory_exceeded", {"incidents": incident("memory_exceeded")}),
+    ],
+)
+def test_what_the_engine_did_is_refused(code: str, changes: dict[str, object]) -> None:
+    assert started(**changes) == ("fail", code)
+
+
+def test_a_baseline_that_did_not_serve_is_no_fault_of_the_candidates() -> None:
+    starts = [start_facts("candidate", 0), start_facts("baseline", 0, healthy=0)]
+    assert said(Serving(), case(starts=starts)) == ("inconclusive", "infrastructure")
+
+
+def test_what_was_not_started_by_us_never_passes() -> None:
+    assert started(supervised=False) == ("inconclusive", "unsupervised")
+
+
+def test_an_engine_that_died_under_load_is_blamed_although_the_run_was_cut_short() -> None:
+    starts = [start_facts("candidate", 0, incidents=incident("crashed"))]
+    runs = [load_facts("candidate", 0, was_cancelled=True, completed=0, exit_code=-15)]
+    decided = overall(judge_all(case(runs, starts=starts)))[1]
+    assert (decided.gate, decided.code.value) == ("serving", "crashed")

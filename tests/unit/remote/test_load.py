@@ -1,0 +1,184 @@
+"""Load runs: what the client is told to do, and how its own troubles are told from the engine's."""
+
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import inferproof.demo
+from inferproof_remote.incidents import BenchError
+from inferproof_remote.serving import load
+from inferproof_remote.serving.load import Facts, LoadOrder, aiperf_command, run_load
+from inferproof_remote.serving.reference import load_vocabulary
+from inferproof_remote.serving.vocabulary import Vocabulary
+
+MODEL = Path(inferproof.demo.__file__).parent / "model"
+CORPUS = Path(__file__).parents[3] / "contracts" / "services" / "completions" / "corpus.txt"
+SHAPE: dict[str, object] = {
+    "name": "few",
+    "requests": 3,
+    "warmup_requests": 1,
+    "concurrency": 2,
+    "rate_per_s": None,
+    "isl": [8, 12],
+    "osl": [4, 6],
+}
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return load_vocabulary(MODEL)
+
+
+def order(
+    work: Path, *, program: Path | None = None, gives_up: bool = False, **shape: object
+) -> LoadOrder:
+    return LoadOrder(
+        work=work / "load",
+        endpoint="http://127.0.0.1:1",
+        model_name="tiny",
+        tokenizer=MODEL,
+        aiperf=program,
+        arm="candidate",
+        restart=0,
+        shape=SHAPE | shape,
+        corpus=CORPUS.read_text(encoding="utf-8"),
+        bits=b"bits",
+        on_progress=lambda done, of: None,
+        given_up=lambda: gives_up,
+        completed=lambda response: response,
+    )
+
+
+def client(folder: Path, body: str) -> Path:
+    """Return a program that stands in for AIPerf; `out` is where it shall write, `tries` counts."""
+    program = folder / "aiperf"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import os, pathlib, signal, sys, time\n"
+        'out = pathlib.Path(sys.argv[sys.argv.index("--artifact-dir") + 1])\n'
+        "out.mkdir(exist_ok=True)\n"
+        'log = out.parent / "tries"\n'
+        'log.write_text((log.read_text() if log.exists() else "") + "x")\n'
+        "tries = len(log.read_text())\n"
+        f"{body}\n",
+        encoding="utf-8",
+    )
+    program.chmod(0o755)
+    return program
+
+
+def ran(folder: Path, vocabulary: Vocabulary, body: str, *, gives_up: bool = False) -> Facts:
+    return run_load(
+        order(folder, program=client(folder, body), gives_up=gives_up), vocabulary
+    ).facts
+
+
+def tries(folder: Path) -> int:
+    return len((folder / "load" / "tries").read_text(encoding="utf-8"))
+
+
+def test_arrivals_are_a_closed_loop_or_poisson(tmp_path: Path) -> None:
+    closed = aiperf_command(order(tmp_path), Path("aiperf"))
+    poisson = aiperf_command(order(tmp_path, concurrency=None, rate_per_s=2.5), Path("aiperf"))
+    assert closed[closed.index("--concurrency") + 1] == "2"
+    assert poisson[poisson.index("--request-rate") + 1] == "2.5"
+    assert "poisson" in poisson
+    assert "--concurrency" not in poisson
+
+
+def test_both_arms_of_a_round_get_the_same_prompts_and_no_other_round_does(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    found: list[bytes] = []
+    for number, (arm, restart) in enumerate([("candidate", 0), ("baseline", 0), ("candidate", 1)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        program = client(folder, "sys.exit(0)")
+        run_load(replace(order(folder, program=program), arm=arm, restart=restart), vocabulary)
+        found.append((folder / "load" / "prompts.jsonl").read_bytes())
+    assert found[0] == found[1] != found[2]
+    lines = [json.loads(line) for line in found[0].splitlines()]
+    assert len({line["text"] for line in lines}) == len(lines) == 4
+    assert all(8 <= len(vocabulary.encode(line["text"])) <= 12 for line in lines)
+    assert all(4 <= line["output_length"] <= 6 for line in lines)
+
+
+def test_a_client_whose_services_did_not_find_each_other_is_tried_once_more(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    failing = 'print("Some services failed to register within timeout"); sys.exit(1)'
+    facts = ran(tmp_path, vocabulary, failing)
+    assert tries(tmp_path) == 2
+    assert (facts["exit_code"], facts["completed"], facts["errors"]) == (1, 0, {})
+    assert "failed to register" in str(facts["failure"])
+
+
+def test_a_second_try_that_works_is_the_run(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    facts = ran(tmp_path, vocabulary, "sys.exit(tries == 1)")
+    assert (tries(tmp_path), facts["exit_code"], facts["failure"]) == (2, 0, "")
+
+
+def test_a_client_that_sent_anything_is_not_tried_again(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    record = {"metadata": {"benchmark_phase": "profiling"}, "error": {"type": "TimeoutError"}}
+    writes = f"(out / 'profile_export.jsonl').write_text({json.dumps(record)!r}); sys.exit(1)"
+    facts = ran(tmp_path, vocabulary, writes)
+    assert (tries(tmp_path), facts["errors"]) == (1, {"TimeoutError": 1})
+
+
+def test_a_client_that_was_killed_says_so(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    record = {"metadata": {"benchmark_phase": "warmup"}, "status": 200}
+    writes = f"(out / 'profile_export_raw.jsonl').write_text({json.dumps(record)!r})"
+    facts = ran(tmp_path, vocabulary, f"{writes}; os.kill(os.getpid(), signal.SIGKILL)")
+    assert (facts["exit_code"], facts["completed"], facts["errors"]) == (-9, 0, {})
+
+
+def test_a_run_is_ended_once_its_engine_is_refused_and_leaves_nothing(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    stubborn = (
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "child = os.fork()\n"
+        "(out.parent / 'pids').write_text(f'{os.getpid()} {child}') if child else None\n"
+        "time.sleep(300)"
+    )
+    patience = [(number, min(seconds, 0.5)) for number, seconds in load.PATIENCE_S]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "PATIENCE_S", patience)
+        facts = ran(tmp_path, vocabulary, stubborn, gives_up=True)
+    assert facts["was_cancelled"] is True
+    pids = tmp_path / "load" / "pids"
+    if pids.exists():  # it had come so far
+        assert not any(map(is_running, map(int, pids.read_text().split())))
+
+
+def test_without_aiperf_the_bench_is_at_fault(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "find_aiperf", lambda: None)
+    with pytest.raises(BenchError, match="doctor"):
+        run_load(order(tmp_path), vocabulary)
+
+
+def is_running(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "Z":
+            return False
+        os.sched_yield()
+    return True
+
+
+def test_the_seed_follows_from_the_bits(tmp_path: Path) -> None:
+    assert order(tmp_path).seed == order(tmp_path).seed
+    assert order(tmp_path).seed != order(tmp_path, name="other").seed

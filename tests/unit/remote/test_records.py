@@ -1,0 +1,157 @@
+"""Records: what a load run's raw export says, read by us and not by the client."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import inferproof.demo
+from inferproof_remote.serving.records import Response, compressed_share, distinct, read_responses
+from inferproof_remote.serving.reference import load_vocabulary
+from inferproof_remote.serving.vocabulary import Vocabulary
+
+MODEL = Path(inferproof.demo.__file__).parent / "model"
+MS = 1_000_000
+START = 5_000 * MS
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return load_vocabulary(MODEL)
+
+
+def chunk(at_ms: float, *values: object) -> dict[str, object]:
+    packets = [{"value": v if isinstance(v, str) else json.dumps(v)} for v in values]
+    return {"perf_ns": START + int(at_ms * MS), "packets": packets}
+
+
+def part(text: str, ids: Sequence[int] | None = None, finish: str | None = None) -> object:
+    told = {} if ids is None else {"token_ids": list(ids)}
+    return {"choices": [{"text": text, "finish_reason": finish, **told}]}
+
+
+def record(*responses: object, status: int = 200, phase: str = "profiling") -> dict[str, object]:
+    return {
+        "status": status,
+        "start_perf_ns": START,
+        "responses": list(responses),
+        "payload": {"prompt": "def ", "max_tokens": 4},
+        "metadata": {
+            "benchmark_phase": phase,
+            "request_start_ns": 1_000 * MS,
+            "credit_issued_ns": 998 * MS,
+        },
+    }
+
+
+def read(
+    folder: Path, vocabulary: Vocabulary, *records: object
+) -> tuple[list[Response], dict[str, int]]:
+    path = folder / "raw.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
+    responses, errors = read_responses(path, vocabulary)
+    return responses, dict(errors)
+
+
+def one(folder: Path, vocabulary: Vocabulary, *chunks: object) -> Response:
+    responses, errors = read(folder, vocabulary, record(*chunks))
+    assert not errors
+    return responses[0]
+
+
+def test_times_come_from_the_clock_at_each_chunk(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    found = one(
+        tmp_path,
+        vocabulary,
+        chunk(20, part("def")),
+        chunk(50, part(" main")),
+        chunk(80, part("(", finish="length"), "[DONE]"),
+    )
+    assert (found.ttft_ms, found.latency_ms, found.chunks) == (20.0, 80.0, 3)
+    assert (found.text, found.finish_reason, found.is_whole) == ("def main(", "length", True)
+    assert found.lag_ms == 2.0
+    assert found.tpot_ms == pytest.approx(60 / (len(found.ids) - 1))
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    ["", " ", "\n\t", "\u200b", "\u2060", "\ufe0f", "\u0301", "\u2800", "\u3164", "\u00a0"],
+)
+def test_a_first_chunk_that_shows_nothing_is_no_first_token(
+    tmp_path: Path, vocabulary: Vocabulary, nothing: str
+) -> None:
+    found = one(tmp_path, vocabulary, chunk(1, part(nothing)), chunk(40, part("x")))
+    assert found.ttft_ms == 40.0
+
+
+def test_ids_count_as_told_if_they_spell_the_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    ids = vocabulary.encode("def main(")
+    found = one(tmp_path, vocabulary, chunk(9, part("def main(", ids)))
+    assert (found.ids, found.is_told) == (tuple(ids), True)
+
+
+def test_told_ids_may_hold_tokens_that_servers_leave_out_of_the_text(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    ids = [*vocabulary.encode("def main("), 0, *vocabulary.encode("x")]
+    found = one(tmp_path, vocabulary, chunk(9, part("def main(x", ids)))
+    assert (found.ids, found.is_told) == (tuple(ids), True)
+
+
+@pytest.mark.parametrize("lie", [[1500, 77, 300], [], [-1], [10**9], [True]])
+def test_ids_that_do_not_spell_the_text_are_replaced_by_our_own(
+    tmp_path: Path, vocabulary: Vocabulary, lie: list[int]
+) -> None:
+    found = one(tmp_path, vocabulary, chunk(9, part("def main(", lie)))
+    assert (found.ids, found.is_told) == (tuple(vocabulary.encode("def main(")), False)
+
+
+@pytest.mark.parametrize(
+    ("what", "bad"),
+    [
+        ("status 500", record(status=500)),
+        ("no text", record(chunk(3, "[DONE]"))),
+        ("no text", record(chunk(3, {"usage": {"completion_tokens": 16}}, "[DONE]"))),
+        ("an error within a 200 stream", record(chunk(3, part("x"), {"error": {"message": "m"}}))),
+        ("a chunk that is not JSON", record(chunk(3, part("x"), "{half"))),
+    ],
+)
+def test_what_a_client_counts_as_success_may_be_an_error(
+    tmp_path: Path, vocabulary: Vocabulary, what: str, bad: object
+) -> None:
+    assert read(tmp_path, vocabulary, bad) == ([], {what: 1})
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [chunk(3, part("x"))],
+        [chunk(3, part("x", finish="length"))],
+        [chunk(3, part("x"), "[DONE]")],
+    ],
+)
+def test_a_stream_without_reason_or_end_is_not_whole(
+    tmp_path: Path, vocabulary: Vocabulary, chunks: list[object]
+) -> None:
+    assert not one(tmp_path, vocabulary, *chunks).is_whole
+
+
+def test_warm_up_is_left_out(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    warm = record(chunk(3, part("x")), phase="warmup")
+    assert read(tmp_path, vocabulary, warm) == ([], {})
+
+
+def test_without_an_export_there_is_nothing(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    assert read_responses(tmp_path / "none.jsonl", vocabulary) == ([], {})
+
+
+def test_repetition_shows_in_texts_that_are_equal_and_in_how_they_compress(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    same, _ = read(tmp_path, vocabulary, *[record(chunk(3, part("ab " * 40))) for _ in range(4)])
+    words = ["return self.name", "for key, value in table", "import os, sys", "raise ValueError"]
+    other, _ = read(tmp_path, vocabulary, *[record(chunk(3, part(word))) for word in words])
+    assert (distinct(same), distinct(other)) == (1, 4)
+    assert (compressed_share(same) or 1) < 0.1 < (compressed_share(other) or 0)
+    assert compressed_share([]) is None
