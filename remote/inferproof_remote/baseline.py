@@ -59,8 +59,13 @@ def absence(name: str) -> str:
     return ""
 
 
-def make_baseline(name: str, kernel: Kernel, contract: Path, folder: Path) -> Baseline:
-    """Return the baseline `name` of the contract in `contract`, laid out in `folder`."""
+def make_baseline(
+    name: str, kernel: Kernel, contract: Path, folder: Path, *, cache: Path
+) -> Baseline:
+    """Return the baseline `name` of the contract in `contract`, laid out in `folder`.
+
+    What it compiles goes to `cache`.
+    """
     shutil.copytree(contract, folder, copy_function=shutil.copyfile)
     source = _SOURCE.format(
         file=json.dumps(kernel.reference.partition(":")[0]),
@@ -72,7 +77,6 @@ def make_baseline(name: str, kernel: Kernel, contract: Path, folder: Path) -> Ba
     target = PythonTarget(folder=folder, source=_FILE, entry="entry")
     if not compiled:
         return Baseline(name=name, target=target, cache=None, env={})
-    cache = cache_folder(contract)
     cache.mkdir(parents=True, exist_ok=True)
     env = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     return Baseline(name=name, target=target, cache=cache, env=env)

@@ -27,7 +27,9 @@ class SandboxPlan:
     outside, read-only. `masked` folders and files appear empty. Nothing else of the disk is there
     but the system's programs and libraries and this Python. `devices` are device files that may be
     used, as those of one accelerator. `processes` counts threads too;
-    `shared_mib` is memory lent by the grader, which does not count.
+    `shared_mib` is memory lent by the grader, which does not count. `bound` is for what is timed
+    while the rest is frozen: it can neither leave timers behind, whose interrupts no freezer stops,
+    nor choose its processors, nor open many files.
     """
 
     read_only: tuple[Path, ...] = ()
@@ -39,6 +41,7 @@ class SandboxPlan:
     shared_mib: int = 0
     tmp_mib: int
     processes: int
+    bound: bool = False
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

@@ -40,6 +40,7 @@ _POLL_S = 0.02
 _REAP_S = 10.0
 # Not 0: a core pattern that pipes to a collector ignores 0, but never dumps at 1.
 _NO_CORE_BYTES = 1
+_BOUND_FILES, _BOUND_SIGNALS = 256, 256
 _WAIT_FOR_GO = 'read -r _ && exec "$@" </dev/null'
 
 
@@ -256,6 +257,9 @@ class Sandbox:
             resource.RLIMIT_CORE: _NO_CORE_BYTES,
             resource.RLIMIT_FSIZE: self._plan.tmp_mib * _MIB,
         }
+        if self._plan.bound:
+            limits[resource.RLIMIT_NOFILE] = _BOUND_FILES
+            limits[resource.RLIMIT_SIGPENDING] = _BOUND_SIGNALS
         if "pids" not in self._groups:
             uid = os.getuid() if self._uid is None else self._uid
             allowed = self._plan.processes + 2 * _SPARE_PROCESSES
@@ -271,7 +275,7 @@ class Sandbox:
             return []
         arguments = [*NAMESPACES, *mount_arguments(self._plan)]
         arguments += ["--chdir", str(cwd or "/tmp")]  # noqa: S108 (a private tmpfs)
-        program = seccomp.program()
+        program = seccomp.program(bound=self._plan.bound)
         files = ["\0".join(arguments).encode()]
         return files if program is None else [*files, program]
 

@@ -32,18 +32,25 @@ _AARCH64 = (
 # fspick pidfd_getfd mount_setattr: one number on every architecture
 _EVERYWHERE = (425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 442)
 
+# timerfd_create timerfd_settime timer_create timer_settime sched_setaffinity
+_X86_64_BOUND = (283, 286, 222, 223, 203)
+_AARCH64_BOUND = (85, 86, 107, 110, 122)
+
 _ARCHITECTURES = {
-    "x86_64": (0xC000003E, 56, _X86_64),
-    "aarch64": (0xC00000B7, 220, _AARCH64),
+    "x86_64": (0xC000003E, 56, _X86_64, _X86_64_BOUND),
+    "aarch64": (0xC00000B7, 220, _AARCH64, _AARCH64_BOUND),
 }
 
 
-def program(machine: str | None = None) -> bytes | None:
-    """Return the filter for this architecture (default: the running one), or None if unknown."""
+def program(machine: str | None = None, *, bound: bool = False) -> bytes | None:
+    """Return the filter for this architecture (default: the running one), or None if unknown.
+
+    A `bound` process also gets no timers but its sleeps, and cannot choose its processors.
+    """
     known = _ARCHITECTURES.get(machine or platform.machine())
     if known is None:
         return None
-    audit_arch, clone, numbers = known
+    audit_arch, clone, numbers, numbers_if_bound = known
     refuse = _instruction(_RETURN, 0, 0, _ERRNO | errno.EPERM)
     steps = [
         _instruction(_LOAD, 0, 0, _ARCH_OFFSET),
@@ -55,7 +62,7 @@ def program(machine: str | None = None) -> bytes | None:
         _instruction(_EQUAL, 0, 1, _CLONE3),
         _instruction(_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
     ]
-    for number in (*numbers, *_EVERYWHERE):
+    for number in (*numbers, *_EVERYWHERE, *(numbers_if_bound if bound else ())):
         steps += [_instruction(_EQUAL, 0, 1, number), refuse]
     steps += [
         _instruction(_EQUAL, 0, 3, clone),

@@ -13,8 +13,8 @@ MISSING = 0x00050000 | errno.ENOSYS
 X86_64, AARCH64, I386 = 0xC000003E, 0xC00000B7, 0x40000003
 
 
-def judge(machine: str, *, arch: int, number: int, flags: int = 0) -> int:
-    program = seccomp.program(machine)
+def judge(machine: str, *, arch: int, number: int, flags: int = 0, bound: bool = False) -> int:
+    program = seccomp.program(machine, bound=bound)
     assert program is not None
     data = struct.pack("=iIQ6Q", number, arch, 0, flags, 0, 0, 0, 0, 0)
     steps = list(struct.iter_unpack("=HBBI", program))
@@ -52,6 +52,22 @@ def test_filter_refuses_and_allows(
     assert judge(machine, arch=arch, number=clone, flags=17) == ALLOW, "a fork"
     for flag in (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x40000000):
         assert judge(machine, arch=arch, number=clone, flags=17 | flag) == REFUSE
+
+
+@pytest.mark.parametrize(
+    ("machine", "arch", "numbers", "epoll_create1"),
+    [
+        ("x86_64", X86_64, (283, 286, 222, 223, 203), 291),
+        ("aarch64", AARCH64, (85, 86, 107, 110, 122), 20),
+    ],
+)
+def test_timers_and_a_choice_of_processors_are_refused_to_what_is_timed_alone(
+    machine: str, arch: int, numbers: tuple[int, ...], epoll_create1: int
+) -> None:
+    for number in numbers:
+        assert judge(machine, arch=arch, number=number, bound=True) == REFUSE
+        assert judge(machine, arch=arch, number=number) == ALLOW
+    assert judge(machine, arch=arch, number=epoll_create1, bound=True) == ALLOW
 
 
 def test_other_call_conventions_are_refused() -> None:
