@@ -40,7 +40,6 @@ def examine(pythons: Mapping[str, str | None]) -> tuple[Check, ...]:
     """Return what was looked for; `pythons` maps a target's name to its interpreter."""
     from inferproof_remote import build_cpp, build_cuda
     from inferproof_remote.sandbox import describe  # tries things out; only when asked
-    from inferproof_remote.serving import balancer, load
 
     return (
         _program(
@@ -66,6 +65,15 @@ def examine(pythons: Mapping[str, str | None]) -> tuple[Check, ...]:
             "--version",
         ),
         *bench(describe()),
+        *_for_engines(),
+        *(check for name, python in pythons.items() for check in _python(name, python)),
+    )
+
+
+def _for_engines() -> tuple[Check, Check]:
+    from inferproof_remote.serving import balancer, load
+
+    return (
         _program(
             Check(
                 name="HAProxy",
@@ -87,7 +95,6 @@ def examine(pythons: Mapping[str, str | None]) -> tuple[Check, ...]:
             load.find_aiperf(),
             "--version",
         ),
-        *(check for name, python in pythons.items() for check in _python(name, python)),
     )
 
 
