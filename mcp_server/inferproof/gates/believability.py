@@ -35,40 +35,63 @@ class Believable:
         if serve is None or not serve.loads:
             return CLERK.unmeasured("any load run")
         rules = case.contract.believability
-        for run in serve.loads:
-            doubt = _bench_doubt(run, rules)
-            if doubt:
-                return CLERK.doubts(doubt[0], f"{_where(run)}: {doubt[1]}")
-        for run in (each for each in serve.loads if each.arm == "candidate"):
-            for code, what in _findings(run, serve, rules):
-                return CLERK.fails(code, f"{_where(run)}: {what}", NEXT_STEPS[code])
-        for run in (each for each in serve.loads if each.arm == "baseline"):
-            for _, what in _findings(run, serve, rules):
-                return CLERK.doubts(Reason.INFRASTRUCTURE, f"{_where(run)}: {what}")
+        verdict = _broken(serve) or _refused(serve, rules) or _doubtful(serve, rules)
         requests = sum(run.completed for run in serve.loads)
-        return CLERK.passes(f"{len(serve.loads)} runs, {requests} requests, nothing odd")
+        return verdict or CLERK.passes(f"{len(serve.loads)} runs, {requests} requests, nothing odd")
 
 
-def _bench_doubt(run: LoadFacts, rules: Believability) -> Finding | None:
-    """Return what went wrong that is not the engine's doing."""
+def _broken(serve: ServeFacts) -> Verdict | None:
+    """Return the doubt about a run that the load generator itself did not finish."""
+    for run in serve.loads:
+        doubt = _bench_doubt(run)
+        if doubt:
+            return CLERK.doubts(Reason.INFRASTRUCTURE, f"{_where(run)}: {doubt}")
+    return None
+
+
+def _refused(serve: ServeFacts, rules: Believability) -> Verdict | None:
+    """Return the fail of a candidate's run; what an engine sent does not hang on the clock."""
+    for run in (each for each in serve.loads if each.arm == "candidate"):
+        for code, what in _findings(run, serve, rules):
+            return CLERK.fails(code, f"{_where(run)}: {what}", NEXT_STEPS[code])
+    return None
+
+
+def _doubtful(serve: ServeFacts, rules: Believability) -> Verdict | None:
+    """Return the doubt about a client that came late, or about the baseline's runs."""
+    for run in serve.loads:
+        late = _lateness(run, rules)
+        if late:
+            return CLERK.doubts(Reason.CLIENT_SATURATED, f"{_where(run)}: {late}")
+    for run in (each for each in serve.loads if each.arm == "baseline"):
+        for _, what in _findings(run, serve, rules):
+            return CLERK.doubts(Reason.INFRASTRUCTURE, f"{_where(run)}: {what}")
+    return None
+
+
+def _bench_doubt(run: LoadFacts) -> str:
+    """Return what went wrong that is not the engine's doing; empty when nothing did."""
     if run.exit_code is None or run.exit_code <= KILLED or run.was_cancelled:
         how = "was ended" if run.was_cancelled else f"ended by signal {-(run.exit_code or 0)}"
-        return Reason.INFRASTRUCTURE, f"the load generator {how}"
+        return f"the load generator {how}"
     if not run.completed and not run.errors:
-        return Reason.INFRASTRUCTURE, f"no request was sent: {run.failure[-300:]}"
+        return f"no request was sent: {run.failure[-300:]}"
     lost = run.asked - run.completed - sum(run.errors.values())
     if run.exit_code and not run.errors and lost > 0:
-        return (
-            Reason.INFRASTRUCTURE,
-            f"the load generator lost {lost} requests: {run.failure[-300:]}",
-        )
+        return f"the load generator lost {lost} requests: {run.failure[-300:]}"
+    return ""
+
+
+def _lateness(run: LoadFacts, rules: Believability) -> str:
+    """Return how late the client was, if that is too much to believe its times."""
     lag_ms, latencies = run.client_lag_p99_ms, run.latency_ms
-    if latencies and (
-        lag_ms is None or lag_ms > rules.client_lag_share_at_most * median(latencies)
-    ):
-        late = "at an unknown time" if lag_ms is None else f"up to {lag_ms:.1f} ms late"
-        return Reason.CLIENT_SATURATED, f"the client itself started requests {late}"
-    return None
+    if not latencies:
+        return ""
+    if lag_ms is None:
+        return "the client itself started requests at an unknown time"
+    if lag_ms <= rules.client_lag_share_at_most * median(latencies):
+        return ""
+    return f"the client itself started requests up to {lag_ms:.1f} ms late"
 
 
 def _findings(run: LoadFacts, serve: ServeFacts, rules: Believability) -> Iterator[Finding]:

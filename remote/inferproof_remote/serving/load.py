@@ -316,8 +316,9 @@ def _finish_reasons(responses: Sequence[Response]) -> dict[str, int]:
 
 
 def _p99(values: Sequence[float]) -> float | None:
+    """Return the value that 1 in 100 exceeds; of fewer than 100 values, the second largest."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if ordered else None
+    return ordered[int(0.99 * (len(ordered) - 1))] if ordered else None
 
 
 def _last_lines(path: Path) -> str:

@@ -53,6 +53,11 @@ def test_what_the_load_generator_did_is_not_blamed_on_the_engine(
     assert said(Believable(), with_run(**changes)) == ("inconclusive", code)
 
 
+def test_a_late_client_does_not_hide_what_the_engine_sent() -> None:
+    late = with_run(client_lag_p99_ms=400.0, chunks=[1] * REQUESTS)
+    assert said(Believable(), late) == ("fail", "chunked_stream")
+
+
 def test_small_deviations_are_allowed() -> None:
     near = with_run(osl=[TOKENS - 1] * REQUESTS, chunks=[TOKENS - 9] * REQUESTS)
     assert said(Believable(), near) == ("pass", "accepted")
