@@ -82,7 +82,13 @@ def parse_resources(text: str) -> tuple[KernelResources, ...]:
 
 def as_json(value: Diagnostic | KernelResources) -> dict[str, object]:
     """Return `value` as plain JSON."""
-    return asdict(value)
+    found = asdict(value)
+    return {name: _plain(each) if isinstance(each, str) else each for name, each in found.items()}
+
+
+def _plain(text: str) -> str:
+    """Return `text` without what is not seen: control codes and turns of direction."""
+    return "".join(mark if mark.isprintable() else " " for mark in text)
 
 
 def _each(text: str, snapshot: PurePosixPath) -> Iterator[Diagnostic]:

@@ -154,12 +154,13 @@ class Line:
             code = self._process.wait(timeout=_REAP_S)
         except subprocess.TimeoutExpired as error:
             raise BenchError("an ended process cannot be waited for") from error
-        said = self._read(self._info).decode(errors="replace")[:_WORDS]
+        words = self._read(self._info).decode(errors="replace")[:_WORDS]
+        said = "".join(mark if mark.isprintable() else " " for mark in words)
         number = code - 128 if code > 128 else -code
         with contextlib.suppress(ValueError):
             if number > 0:
                 return Ended("crashed", f"killed by {signal.Signals(number).name}")
-        return Ended("crashed", said or f"exited with code {code}")
+        return Ended("crashed", f"exited with code {code}{f', saying: {said}' if said else ''}")
 
     def _read(self, fd: int) -> bytes:
         with contextlib.suppress(BlockingIOError):

@@ -1,8 +1,9 @@
 """A candidate: an immutable snapshot of sources and the manifest that says how to use them."""
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from inferproof.core.errors import UsageError
 from inferproof.core.values import Digest, Name, Value
@@ -11,7 +12,21 @@ RelativePath = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$", max_length=200),
 ]
-Flag = Annotated[str, Field(pattern=r"^-[A-Za-z0-9_=+.,:-]{1,100}$")]
+# What loads code into the compiler, runs another program, or changes where it looks or writes.
+REFUSED_FLAGS = re.compile(
+    r"^--?(fplugin|fpass-plugin|load|Xclang|B|specs|wrapper|ccbin|compiler-bindir|sysroot|isysroot"
+    r"|fuse-ld|W[alp],|Xlinker|Xassembler|Xpreprocessor|Xcompiler|pre-include|include|imacros|o|x"
+    r"|save-temps|dump|fdump|options-file|T)"
+)
+
+
+def _only_tunes(flag: str) -> str:
+    if REFUSED_FLAGS.match(flag):
+        raise ValueError(f"{flag} loads code or changes paths; flags may only tune the code")
+    return flag
+
+
+Flag = Annotated[str, Field(pattern=r"^-[A-Za-z0-9_=+.,:-]{1,100}$"), AfterValidator(_only_tunes)]
 
 
 Symbol = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")]
@@ -58,6 +73,12 @@ class Manifest(Value):
     launches: Annotated[tuple[Launch, ...], Field(max_length=32)] = ()
     parent: Digest | None = None
     note: Annotated[str, Field(max_length=2000)] = ""
+
+    @model_validator(mode="after")
+    def _prepares_by_another_function(self) -> "Manifest":
+        if self.prepare == self.entry:
+            raise ValueError("`prepare` is untimed and cannot be the `entry` that is timed")
+        return self
 
     @model_validator(mode="after")
     def _launches_fit(self) -> "Manifest":

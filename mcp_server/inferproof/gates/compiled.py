@@ -1,10 +1,13 @@
 """Compiled: the job ended, and the candidate was built and loaded."""
 
+import re
+
 from inferproof.core.evidence import BuildFacts, Evidence
 from inferproof.core.values import JobStatus, Reason, Verdict
 from inferproof.gates.base import Case, Clerk
 
 CLERK = Clerk("compiled", __name__)
+PLACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
 CLEARLY_NOT_THE_CANDIDATE = frozenset({Reason.COMPILER_MISSING, Reason.INFRASTRUCTURE})
 NEXT_STEPS = {
     Reason.COMPILE_FAILED: "Fix the first compiler error and submit again.",
@@ -42,7 +45,16 @@ def _refusal(build: BuildFacts) -> Verdict:
     if build.code in CLEARLY_NOT_THE_CANDIDATE:
         what = build.help or f"{build.compiler} is not usable on the target"
         return CLERK.doubts(build.code, what, build.help or "Run: inferproof doctor")
-    errors = [found for found in build.diagnostics if found.severity == "error"]
-    where = f": {errors[0].file}:{errors[0].line}: {errors[0].message}" if errors else ""
     step = NEXT_STEPS.get(build.code, "Make the build smaller or simpler and submit again.")
-    return CLERK.fails(build.code, f"the build was refused ({build.code.value}){where}", step)
+    return CLERK.fails(
+        build.code, f"the build was refused ({build.code.value}){_where(build)}", step
+    )
+
+
+def _where(build: BuildFacts) -> str:
+    """Return the place of the first error. Its words may be the candidate's own: never here."""
+    errors = [found for found in build.diagnostics if found.severity == "error"]
+    if not errors:
+        return ""
+    place = f" at {errors[0].file}:{errors[0].line}" if PLACE.fullmatch(errors[0].file) else ""
+    return f"; first error{place}, see its diagnostics"

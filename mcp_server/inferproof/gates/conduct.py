@@ -41,7 +41,9 @@ class Conduct:
             return CLERK.passes(f"{len(grade.calls)} calls, nothing untoward")
         incident = deciding_incident(grade.incidents)
         where = "" if incident.call is None else f" in call {incident.call}"
-        reason = f"{incident.code.value}{where}: {incident.detail}"
+        # What it says on its way out is its own word: to be read among the incidents, never here.
+        detail = incident.detail.partition(", saying: ")[0]
+        reason = f"{incident.code.value}{where}: {detail}"
         if incident.code not in NEXT_STEPS:
             return CLERK.doubts(Reason.INFRASTRUCTURE, reason)
         return CLERK.fails(incident.code, reason, NEXT_STEPS[incident.code])

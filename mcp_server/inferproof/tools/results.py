@@ -13,7 +13,11 @@ from inferproof.core.values import Digest, JobStatus, Outcome, Value
 
 BUDGET_BYTES = 8000
 POLL_AFTER_S = 5.0
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Control codes, and what hides text or turns its direction: marks, overrides, isolates, tags.
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 class Fact(Value):

@@ -189,6 +189,11 @@ def test_only_plain_files_become_candidates(
         ("language: cpp", "language: rust", r"candidate.yaml:2: language"),
         ("[-g]", '["-g -o /etc/x"]', r"candidate.yaml:5: flags\[0\]"),
         ("[-g]", "[-fplugin=/x.so]", r"candidate.yaml:5: flags\[0\]"),
+        ("[-g]", "[-fplugin=x.so]", r"candidate.yaml:5: flags\[0\].*loads code or changes paths"),
+        ("[-g]", "[-specs=x]", r"loads code or changes paths"),
+        ("[-g]", "[-B.]", r"loads code or changes paths"),
+        ("[-g]", '["-wrapper"]', r"loads code or changes paths"),
+        ("[-g]", "[-g]\nprepare: rms_norm", r"cannot be the `entry` that is timed"),
         ("entry: rms_norm", "entry: a(b)", r"candidate.yaml:4: entry"),
         ("entry:", "entri:", r"candidate.yaml:4: entri: unknown key; did you mean 'entry'"),
     ],
@@ -200,6 +205,13 @@ def test_manifests_are_parsed_strictly(
     manifest.write_text(manifest.read_text().replace(old, new, 1))
     with pytest.raises(FileFormatError, match=says):
         store.add(candidate_folder)
+
+
+def test_flags_that_tune_are_taken(store: CandidateStore, candidate_folder: Path) -> None:
+    manifest = candidate_folder / "candidate.yaml"
+    flags = "[-g, -O2, -Ofast, -funroll-loops, -mavx512f, -fopenmp, -lm, -Iinclude, -DBLOCK=8]"
+    manifest.write_text(manifest.read_text().replace("[-g]", flags, 1))
+    assert len(store.add(candidate_folder).manifest.flags) == 9
 
 
 def test_a_folder_without_a_manifest_is_refused(store: CandidateStore, tmp_path: Path) -> None:

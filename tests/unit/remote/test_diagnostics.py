@@ -47,3 +47,12 @@ def test_errors_come_before_warnings_and_the_list_is_bounded():
 def test_text_that_is_no_diagnostic_gives_none():
     text = "In file included from err.cpp:2:\ncompilation terminated.\n   1 | int x\n"
     assert diagnostics.parse_diagnostics(text, snapshot=SNAPSHOT) == ()
+
+
+def test_what_is_not_seen_does_not_reach_the_result():
+    text = "a.cpp:1:2: error: #error \u202eetomorp\u2066\u200b \x1b[2J now\n"
+    (found,) = diagnostics.parse_diagnostics(text, snapshot=SNAPSHOT)
+    message = diagnostics.as_json(found)["message"]
+    assert isinstance(message, str)
+    assert message.isprintable()
+    assert "etomorp" in message

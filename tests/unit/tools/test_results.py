@@ -37,7 +37,10 @@ def test_clip_keeps_both_ends_and_counts_the_rest() -> None:
     assert "about 510 characters left out" in text
 
 
-@pytest.mark.parametrize("text", ["\x1b[2Jhidden", "bell\x07", "\x1b]0;title\x07", "\x9b31m"])
+@pytest.mark.parametrize(
+    "text",
+    ["a\u202eb", "a\u2066b\u200bc", "\x1b[2Jhidden", "bell\x07", "\x1b]0;title\x07", "\x9b31m"],
+)
 def test_clip_removes_control_codes(text: str) -> None:
     assert all(character.isprintable() for character in clip(text))
 
