@@ -8,6 +8,7 @@ from threading import Barrier
 import pytest
 
 from inferproof.campaign.candidates import CandidateStore
+from inferproof.core.candidate import Manifest
 from inferproof.core.canonical import digest_bytes, digest_json
 from inferproof.core.errors import (
     FileFormatError,
@@ -211,7 +212,9 @@ def test_flags_that_tune_are_taken(store: CandidateStore, candidate_folder: Path
     manifest = candidate_folder / "candidate.yaml"
     flags = "[-g, -O2, -Ofast, -funroll-loops, -mavx512f, -fopenmp, -lm, -Iinclude, -DBLOCK=8]"
     manifest.write_text(manifest.read_text().replace("[-g]", flags, 1))
-    assert len(store.add(candidate_folder).manifest.flags) == 9
+    taken = store.add(candidate_folder).manifest
+    assert isinstance(taken, Manifest)
+    assert len(taken.flags) == 9
 
 
 def test_a_folder_without_a_manifest_is_refused(store: CandidateStore, tmp_path: Path) -> None:
