@@ -34,7 +34,10 @@ class BadAnswer(EngineError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One greedy completion; `prompt_scores` asks for the prompt's own log-probabilities too."""
+    """One completion, greedy by default.
+
+    `prompt_scores` asks for the prompt's own log-probabilities too.
+    """
 
     prompt: tuple[int, ...] | str
     max_tokens: int
@@ -55,6 +58,8 @@ class Request:
             "ignore_eos": self.ignore_eos,
             "return_token_ids": True,
         }
+        if self.temperature > 0:
+            body["top_p"] = 1.0  # some servers cut the tail unless they are told not to
         if self.seed is not None:
             body["seed"] = self.seed
         if self.logprobs is not None:

@@ -114,7 +114,7 @@ def find_aiperf() -> Path | None:
     return None if found is None else Path(found)
 
 
-def aiperf_command(order: LoadOrder, program: Path, api_port: int | None = None) -> list[str]:
+def aiperf_command(order: LoadOrder, program: Path) -> list[str]:
     """Return the command line of a run; all that it writes goes below `order.work`."""
     shape = order.shape
     if shape["concurrency"] is not None:
@@ -134,7 +134,6 @@ def aiperf_command(order: LoadOrder, program: Path, api_port: int | None = None)
         *("--failed-request-threshold", "0.5", "--export-level", "raw", "-H", _USER_AGENT),
         *("--artifact-dir", str(order.work / "out"), "--ui", "none", "--log-level", "warning"),
         *("--no-gpu-telemetry", "--no-server-metrics"),
-        *(() if api_port is None else ("--api-host", "127.0.0.1", "--api-port", str(api_port))),
     ]
 
 
