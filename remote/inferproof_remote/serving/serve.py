@@ -4,7 +4,9 @@ One round is one start of each arm, in a drawn order, under the same prompts. Wh
 what is loaded is the same running deployment.
 """
 
+import gzip
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,6 +121,7 @@ def serve(job_dir: Path) -> Facts:
             _one_start(record, examiner, arm, restart)
     mutants = examiner.mutants() if order.spec["arm"] is True else None
     strangers = (*candidate.strangers, *contract.strangers)
+    _keep_exports(order)
     return _told(record, examiner, strangers) | {
         "mutants": mutants,
         "candidate_seen": job.digest_json(
@@ -126,6 +129,18 @@ def serve(job_dir: Path) -> Facts:
         ),
         "contract_seen": job.digest_json(contract.digests),
     }
+
+
+def _keep_exports(order: Order) -> None:
+    """Keep what each load run exported as a compressed file of the evidence; drop the rest."""
+    files = order.job_dir / "out" / "files"
+    files.mkdir(parents=True, exist_ok=True)
+    work = order.job_dir / "work"
+    for export in sorted(work.glob("load-*/**/profile_export_raw.jsonl")):
+        name = export.relative_to(work).parts[0]
+        with export.open("rb") as whole, gzip.open(files / f"{name}.jsonl.gz", "wb") as packed:
+            shutil.copyfileobj(whole, packed)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def _sent(order: Order, part: str) -> Checked:

@@ -210,3 +210,42 @@ def test_a_spent_budget_stops_the_work() -> None:
     ledger = entries(seal(), attempt("j1", NEW), outcome("j1", "pass", FAST))
     (step,) = status(campaign, ledger, now=NOW).next_steps
     assert "budget is spent" in step
+
+
+FAITHFUL = verdict("fidelity", "pass", "accepted")
+WON = verdict("objectives", "pass", "accepted", "ttft_ms on single: 1.5x; tpot_ms on single: 2x")
+LOST = verdict("objectives", "fail", "mixed_result", "output_tokens_per_s on c4 is lost")
+
+
+def test_an_engine_that_is_right_is_put_under_load_next() -> None:
+    checked = (attempt("j1", NEW), outcome("j1", "pass", FAITHFUL))
+    found = after(seal(), stored(NEW), *checked)
+    assert found.next_steps == (f"call run_aiperf with candidate {NEW}, purpose practice",)
+
+
+def test_an_engine_that_won_in_practice_is_graded_under_load_next() -> None:
+    loaded = (
+        attempt("j1", NEW, tool="run_aiperf"),
+        outcome("j1", "pass", FAITHFUL, WON),
+    )
+    found = after(seal(), stored(NEW), *loaded)
+    assert found.next_steps == (f"call run_aiperf with candidate {NEW}, purpose graded",)
+
+
+def test_an_engine_that_won_as_graded_is_promoted_next() -> None:
+    loaded = (
+        attempt("j1", NEW, tool="run_aiperf", purpose="graded"),
+        outcome("j1", "pass", FAITHFUL, WON),
+    )
+    assert after(seal(), stored(NEW), *loaded).next_steps == (f"call promote with candidate {NEW}",)
+
+
+def test_the_metrics_that_an_engine_lacks_are_said() -> None:
+    loaded = (
+        attempt("j1", NEW, tool="run_aiperf", purpose="graded"),
+        outcome("j1", "fail", FAITHFUL, LOST),
+    )
+    found = after(seal(), stored(NEW), *loaded)
+    (gate,) = found.components[0].gates_missing
+    assert gate.reason == "output_tokens_per_s on c4 is lost"
+    assert "objectives says mixed_result" in found.next_steps[0]
