@@ -162,12 +162,8 @@ class Session:
             self._give_up(end)
         except NotFrozen as error:
             self._give_up(Ended("timed_out", str(error)))
-        return CallResult(
-            seconds=seconds,
-            outputs=outputs,
-            incidents=tuple(self._found),
-            revisited=revisited,
-        )
+        found = tuple(self._found)
+        return CallResult(seconds=seconds, outputs=outputs, incidents=found, revisited=revisited)
 
     def wake(self) -> None:
         """Thaw the sandbox, have it answer and freeze it: a call's way without its work.
