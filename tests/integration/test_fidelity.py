@@ -30,7 +30,8 @@ FAULTY_ENGINE = ROOT / "tests/adversarial/engines/faulty_engine.py"
 ALL = Features(id_prompts=True, prompt_logprobs=True, logprobs=True, token_ids=True, listed=20)
 CLEAN_RUNS = 20
 FEW = 200
-# The fault, and where it must be named.
+# The fault, and where it must be named. Windows of the corpus may begin alike by chance, and a
+# later one is then reuse too; so a fault of reuse may show elsewhere as well.
 REFUSED = {
     "no_qk_norm": "prompt",
     "gqa_modulo": "prompt",
@@ -46,9 +47,9 @@ REFUSED = {
     "logits_scaled": "prompt",
     "decode_plus_one": "decode",
     "decode.second_best": "decode",
-    "decode.kv_slot_once": "decode",
-    "batch.kv_block_of_another": "batch",
-    "reuse.kv_block_of_another": "reuse",
+    "decode.kv_slot_each_block": "decode",
+    "batch.kv_slot_each_block": "batch",
+    "reuse.kv_slot_each_block": "reuse",
 }
 
 
@@ -113,9 +114,17 @@ def test_the_plain_model_computes_what_transformers_does(
 def test_a_known_fault_is_refused_on_its_path(
     name: str, model: PlainModel, yardsticks: Yardsticks
 ) -> None:
-    found = findings(InProcess(PlainEngine(model, *named_fault(name))), ALL, yardsticks, FEW)
-    assert found[0].where.startswith(f"path {REFUSED[name]}")
-    assert found[0].code in (Reason.UNFAITHFUL, Reason.WRONG_TOKENS, Reason.LEAKS)
+    engine = InProcess(PlainEngine(model, *named_fault(name)))
+    tokens = FEW if REFUSED[name] == "prompt" else FIDELITY.tokens
+    found = findings(engine, ALL, yardsticks, tokens)
+    named = {each.where.split(",")[0].split()[1] for each in found}
+    assert REFUSED[name] in named
+    assert REFUSED[name] in ("prompt", "reuse") or "prompt" not in named
+    assert {each.code for each in found} <= {
+        Reason.UNFAITHFUL,
+        Reason.WRONG_TOKENS,
+        Reason.LEAKS,
+    }
     assert (found[0].code is Reason.LEAKS) == (name == "leak_one")
 
 

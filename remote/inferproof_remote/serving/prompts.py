@@ -17,6 +17,7 @@ ScoredPath: TypeAlias = Literal["prompt", "prefix", "decode", "batch", "reuse"]
 # Shares of the rows that generated tokens supply; prompts supply the rest.
 _DECODE_SHARE, _BATCH_SHARE, _PREFIX_SHARE = 0.2, 0.16, 0.2
 _LEAST_DECODES = 3
+_LEAST_REUSED = 33
 _NEIGHBOURS = (-1, 0, 1)
 _TRIES = 400
 
@@ -117,7 +118,7 @@ def make_plan(bits: bytes, rules: Rules, windows: Windows, *, scores_prompts: bo
     maker = _Maker(bits, rules, windows)
     prefix_rows = math.ceil(rules.tokens * _PREFIX_SHARE)
     steps = [maker.batch() for _ in range(maker.batches)]
-    steps.append(maker.reuse())
+    steps += maker.reuses()
     generated = sum(each.output_tokens for step in steps for each in step.scored)
     decodes = max(_LEAST_DECODES, math.ceil(rules.tokens * _DECODE_SHARE / rules.decode_tokens))
     if not scores_prompts:
@@ -151,9 +152,15 @@ class _Maker:
         drawn = self._lengths.shuffled(lengths)
         return Step(path="batch", prompts=tuple(self._continued(each) for each in drawn))
 
-    def reuse(self) -> Step:
-        """Return a long prompt, the same again, and one that leaves it near its end."""
-        first = self._continued(self._longest())
+    def reuses(self) -> list[Step]:
+        """Return one step with a prompt of the longest length, and one of a drawn length."""
+        long_enough = [each for each in self._rules.lengths if each >= _LEAST_REUSED]
+        drawn = self._lengths.choice(long_enough or self._rules.lengths)
+        return [self._reuse(self._longest()), self._reuse(self._near(drawn))]
+
+    def _reuse(self, length: int) -> Step:
+        """Return a prompt, the same again, and one that leaves it near its end."""
+        first = self._continued(length)
         again = replace(self._continued(len(first.ids)), ids=first.ids)
         other = self._continued(len(first.ids))
         kept = len(first.ids) - self._lengths.between(1, max(1, len(first.ids) // 4))
