@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -78,6 +79,33 @@ def test_every_way_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     allowed = {"list the campaign's folder"}  # holds nothing but the folder that is shown
     assert set(said["worked"]) <= allowed
     assert "GRADER_SECRET" not in said["environment"]
+
+
+TRIES = """
+import ctypes, json, os, resource
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(number, *arguments):
+    return libc.syscall(number, *arguments) < 0 and ctypes.get_errno() == 1
+print(json.dumps({
+    "timerfd": refused(NUMBERS[0], 1, 0),
+    "timer": refused(NUMBERS[1], 1, None, ctypes.byref(ctypes.c_int())),
+    "affinity": refused(NUMBERS[2], 0, 8, (ctypes.c_uint64 * 1)(1)),
+    "files": resource.getrlimit(resource.RLIMIT_NOFILE)[1] <= 256,
+}))
+"""
+NUMBERS = {"x86_64": (283, 222, 203), "aarch64": (85, 107, 122)}
+
+
+@pytest.mark.skipif(describe().separation == "shared-account", reason="no filter here")
+@pytest.mark.parametrize("bound", [True, False])
+def test_only_what_is_timed_has_no_timers_few_files_and_no_choice_of_processors(
+    bound: bool,
+) -> None:
+    script = TRIES.replace("NUMBERS", repr(NUMBERS[platform.machine()]))
+    told = run(replace(PLAN, bound=bound), sys.executable, "-I", "-c", script)
+    found = json.loads(told.output)
+    assert {found[name] for name in ("timerfd", "timer", "affinity")} == {bound}
+    assert found["files"] or not bound
 
 
 def test_other_files_of_a_shown_folder_s_parent_stay_hidden(tmp_path: Path) -> None:
