@@ -32,6 +32,7 @@ from inferproof_remote.serving.prompts import (
 )
 from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import Json, PathTable, Reading, Transcript, score
+from inferproof_remote.serving.transcribing import ids_of_text
 from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
@@ -76,7 +77,7 @@ def examine(
     windows = Windows(question.corpus, yardsticks.vocabulary)
     scores_prompts = bool(features.prompt_scores)
     plan = make_plan(question.bits, question.rules, windows, scores_prompts=scores_prompts)
-    asking = _Asking(engine, features, question.rules, yardsticks.vocabulary)
+    asking = _Asking(engine, features, question.rules, yardsticks)
     tables, transcripts = _ask_all(asking, plan)
     score(tables, transcripts, yardsticks)
     return Examination(
@@ -101,7 +102,12 @@ class _Asking:
     engine: Engine
     features: Features
     rules: Rules
-    vocabulary: Vocabulary
+    yardsticks: Yardsticks
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The model's vocabulary."""
+        return self.yardsticks.vocabulary
 
     def answers(self, step: Step) -> Iterator[tuple[Prompt, Answer]]:
         """Yield the scored prompts of `step` with their answers."""
@@ -163,7 +169,7 @@ class _Asking:
     ) -> tuple[Ids, list[Reading]]:
         """Return the sequence with the engine's tokens, and readings of those."""
         start = len(prompt.sent)
-        output = self._output_ids(answer)[: prompt.output_tokens]
+        output = self._output_ids(prompt.sent, answer)[: prompt.output_tokens]
         readings: list[Reading] = []
         for index, token in enumerate(output):
             if not self.features.logprobs:
@@ -178,7 +184,7 @@ class _Asking:
                 readings.append(Reading(position=start + index, listed=listed, chosen=True))
         return (*prompt.sent, *output), readings
 
-    def _output_ids(self, answer: Completion) -> Ids:
+    def _output_ids(self, sent: Ids, answer: Completion) -> Ids:
         """Return the ids that the engine generated, up to the first that is not certain."""
         told: Sequence[TokenRef | None] = answer.token_ids or ()
         if not told and answer.rows:
@@ -186,7 +192,8 @@ class _Asking:
         ids = [self.vocabulary.id_of(each) for each in told]
         certain = ids[: ids.index(None)] if None in ids else ids
         if not certain:
-            certain = self.vocabulary.ids_of_text(answer.text, answer.completion_tokens) or ()
+            truth, count = self.yardsticks.truth, answer.completion_tokens
+            return ids_of_text(answer.text, count, sent, truth, self.vocabulary)
         return tuple(each for each in certain if each is not None)
 
     def _resolved(self, listed: Mapping[TokenRef, float]) -> dict[int, float]:

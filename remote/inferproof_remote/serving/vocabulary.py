@@ -74,17 +74,31 @@ class Vocabulary:
             return ref if ref < self.size else None
         return None if ref is None else self._by_text.get(ref)
 
-    def ids_of_text(self, text: str, count: int | None) -> tuple[int, ...] | None:
-        """Return the ids that `text` surely is: the tokenizer's own split, of the told length."""
-        ids = self.encode(text)
-        is_certain = len(ids) == count and self.decode(ids) == text
-        return tuple(ids) if is_certain else None
+    def text_of(self, token: int) -> str:
+        """Return the text of one token; a part of a character reads as U+FFFD."""
+        return self._texts[token]
+
+    def openings(self, text: str) -> list[int]:
+        """Return the tokens that `text` may begin with."""
+        starts = (text[:end] for end in range(1, min(len(text), self._longest) + 1))
+        return [self._alone[start] for start in starts if start in self._alone]
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        return [self.decode([each]) for each in range(self.size)]
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._texts))
+
+    @cached_property
+    def _alone(self) -> dict[str, int]:
+        shared = Counter(self._texts)
+        return {text: each for each, text in enumerate(self._texts) if shared[text] == 1}
 
     @cached_property
     def _by_text(self) -> dict[str, int]:
-        texts = [self.decode([each]) for each in range(self.size)]
-        shared = Counter(texts)
+        known = set(self._texts)
         spelt = self._tokenizer.convert_ids_to_tokens(range(self.size))
-        own = {name: each for each, name in enumerate(spelt) if name is not None}
-        alone = {text: each for each, text in enumerate(texts) if shared[text] == 1}
-        return {**{name: each for name, each in own.items() if name not in shared}, **alone}
+        own = {name: each for each, name in enumerate(spelt) if name and name not in known}
+        return own | self._alone
