@@ -108,6 +108,7 @@ def judged(
             speedup_at_least=asked[contract_name],
             evidence=evidence,
             arming=arming.grade if arming else None,
+            accelerator=files.campaign.accelerator,
         )
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from inferproof_remote import build_cpp, build_cuda, build_python, diagnostics
+from inferproof_remote import build_cpp, build_cuda, build_python, build_triton, diagnostics
 from inferproof_remote.facts import cpu_model, version_line
 from inferproof_remote.workshop import (
     Built,
@@ -22,8 +22,8 @@ from inferproof_remote.workshop import (
 )
 
 _MODULES = (
-    *("build", "build_cpp", "build_cuda", "build_python", "cuda_sass", "diagnostics"),
-    "import_check",
+    *("build", "build_cpp", "build_cuda", "build_python", "build_triton", "cuda_sass"),
+    *("diagnostics", "import_check", "triton_compile"),
 )
 
 
@@ -58,6 +58,8 @@ def build(
             built = build_cuda.build(recipe, workshop, tool)
         case "python":
             built = build_python.build(recipe, workshop)
+        case "triton":
+            built = build_triton.build(recipe, workshop)
     key = cache_key(recipe, source_dir, tool)
     return _facts(recipe.language, built, out_dir, time.monotonic() - began, key)
 
@@ -89,6 +91,8 @@ def _tool(recipe: Recipe) -> Tool | None:
             path = build_cuda.find_compiler()
         case "python":
             return Tool(path=build_python.find_compiler(), version=build_python.version())
+        case "triton":
+            return Tool(path=build_python.find_compiler(), version=build_triton.version())
     return Tool(path=path, version=version_line(str(path))) if path else None
 
 

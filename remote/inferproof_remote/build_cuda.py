@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from inferproof_remote import diagnostics
-from inferproof_remote.cuda_driver import find_capability
+from inferproof_remote.cuda_driver import find_attributes
 from inferproof_remote.cuda_sass import parse_sass
 from inferproof_remote.diagnostics import KernelResources
 from inferproof_remote.workshop import Built, Recipe, Tool, Workshop, explained, failure_code
@@ -36,10 +36,10 @@ def find_disassembler() -> Path | None:
 
 def native_arch() -> str | None:
     """Return the architecture of the device that is here, None if there is none."""
-    capability = find_capability()
-    if capability is None:
+    device = find_attributes()
+    if device is None:
         return None
-    major, minor = capability
+    major, minor = device["major"], device["minor"]
     own_instructions = "a" if major >= _FIRST_WITH_OWN else ""
     return f"sm_{major}{minor}{own_instructions}"
 

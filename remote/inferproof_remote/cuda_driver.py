@@ -309,19 +309,21 @@ class Driver:
             raise CudaError(name, (text.value or str(code).encode()).decode())
 
 
-def find_capability(ordinal: int = 0) -> tuple[int, int] | None:
-    """Return the compute capability of a device, without taking it into use; None if none."""
+def find_attributes(ordinal: int = 0) -> Mapping[str, int] | None:
+    """Return what a device is like, without taking it into use; None if there is none."""
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
         return None
-    device, values = ctypes.c_int(), (ctypes.c_int(), ctypes.c_int())
+    device, value = ctypes.c_int(), ctypes.c_int()
     if library.cuInit(0) != 0 or library.cuDeviceGet(ctypes.byref(device), ordinal) != 0:
         return None
-    for value, name in zip(values, ("major", "minor"), strict=True):
-        if library.cuDeviceGetAttribute(ctypes.byref(value), _ATTRIBUTES[name], device) != 0:
+    found: dict[str, int] = {}
+    for name, number in _ATTRIBUTES.items():
+        if library.cuDeviceGetAttribute(ctypes.byref(value), number, device) != 0:
             return None
-    return values[0].value, values[1].value
+        found[name] = value.value
+    return found
 
 
 class Function:

@@ -1,6 +1,7 @@
 """Integer expressions over a contract's dims, such as `2*(tokens*hidden + hidden)`.
 
-Only names, integers, + - * // %, min, max and parentheses are understood; nothing is executed.
+Only names, integers, + - * // %, min, max, pow2 and parentheses are understood; nothing is ever
+executed. `pow2(n)` is the least power of two that is not below n.
 """
 
 import ast
@@ -46,8 +47,10 @@ def _value(node: ast.expr, dims: Mapping[str, int]) -> int:
         ):
             values = [_value(each, dims) for each in given]
             return min(values) if name == "min" else max(values)
+        case ast.Call(func=ast.Name(id="pow2"), args=[given], keywords=[]):
+            return _bounded(1 << max(0, _value(given, dims) - 1).bit_length())
         case _:
-            allowed = "only names, integers, + - * // %, min and max are allowed"
+            allowed = "only names, integers, + - * // %, min, max and pow2 are allowed"
             raise ExpressionError(f"{allowed}: {ast.dump(node)}")
 
 

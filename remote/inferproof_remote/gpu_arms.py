@@ -1,5 +1,7 @@
 """The candidate's launcher, asked with tensors of the grader."""
 
+import functools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -8,6 +10,14 @@ from types import TracebackType
 from typing import Self, TypeAlias, cast
 
 from inferproof_remote import build_cuda
+from inferproof_remote.build_triton import (
+    NotCompiled,
+    Variant,
+    compile_variants,
+    launched_as,
+    variant_of,
+)
+from inferproof_remote.cuda_driver import find_attributes
 from inferproof_remote.cuda_kernels import ITEM_BYTES
 from inferproof_remote.draws import CANDIDATE
 from inferproof_remote.expressions import evaluate
@@ -19,9 +29,10 @@ from inferproof_remote.incidents import BenchError
 from inferproof_remote.inputs import Tensors
 from inferproof_remote.job import as_number, as_table, as_texts
 from inferproof_remote.kernel import Dims, Kernel, TensorShape
-from inferproof_remote.launches import LaunchPlan, parse_launches, resolve
+from inferproof_remote.launches import LaunchPlan, Resolved, parse_launches, resolve
 from inferproof_remote.numerics import copy_bytes, tensor_of
 from inferproof_remote.stream import Stream
+from inferproof_remote.workshop import Workshop
 
 Json: TypeAlias = dict[str, object]
 _CHAIN_S = 120.0
@@ -45,8 +56,9 @@ class Candidate:
         self._order = order
         self._bits = bits
         self._harness = harness
-        self._cubin = _cubin(order)
         self._launches = parse_launches(order.manifest["launches"])
+        self._shapes = TritonShapes(order) if order.manifest["language"] == "triton" else None
+        self._cubins = [] if self._shapes else [_cubin(order)]
         self._limit_s = order.limit("call_s")
         self.process = DeviceProcess("gpu_launcher", shared_bytes=shared_bytes(order.kernel))
         self.device: Mapping[str, object] = {}
@@ -64,17 +76,26 @@ class Candidate:
     ) -> None:
         self.process.__exit__(kind, error, trace)
 
+    def compile_for(self, shapes: Sequence[Dims]) -> None:
+        """Compile what depends on the shape.
+
+        Raises:
+            NotCompiled: a kernel does not compile for one of them.
+            UnfitLaunch: the launches have no sensible size under one of them.
+        """
+        if self._shapes is not None:
+            self._cubins = self._shapes.compile([self._resolved(dims) for dims in shapes])
+
     def start(self) -> None:
         """Start the launcher and hand it the device code."""
         self.process.start_apart(CANDIDATE)
-        shared = self.process.shared
-        first, second = len(self._harness), len(self._cubin)
-        shared.view(0, first + second)[:] = self._harness + self._cubin
+        whole = self._harness + b"".join(self._cubins)
+        self.process.shared.view(0, len(whole))[:] = whole
         answer = self.process.ask(
             {
                 "do": "open",
-                "harness_bytes": first,
-                "cubin_bytes": second,
+                "harness_bytes": len(self._harness),
+                "cubins_bytes": [len(each) for each in self._cubins],
                 "seed": Stream(self._bits, "addresses").word(),
             },
             _CHAIN_S,
@@ -129,13 +150,65 @@ class Candidate:
         }
 
     def _plan(self, dims: Dims) -> LaunchPlan:
-        attributes = as_table(self.device["attributes"], "attributes")
-        sms = int(as_number(attributes["multiprocessors"], "multiprocessors"))
+        plan = self._resolved(dims)
+        return plan if self._shapes is None else self._shapes.launched(plan)
+
+    def _resolved(self, dims: Dims) -> LaunchPlan:
+        sms = device_here()["multiprocessors"]
         return resolve(self._launches, self._order.kernel, dims, sms=sms)
 
     def _note_needs(self, raw: object) -> None:
         rows = [as_table(each, "needs") for each in cast("Sequence[object]", raw)]
         self.needs = {str(row["kernel"]): row for row in rows}
+
+
+class TritonShapes:
+    """Triton kernels as cubins, one for each kind of shape."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._places: dict[str, int] = {}
+        self._variants: list[Variant] = []
+
+    def compile(self, plans: Sequence[LaunchPlan]) -> list[bytes]:
+        """Return the cubins that these plans need, each once."""
+        asked = {self._key(each): each for plan in plans for each in plan.launches}
+        order = self._order
+        workshop = Workshop(
+            source_dir=order.candidate, out_dir=order.library.parent, limits=order.limits
+        )
+        source, entry = str(order.manifest["source"]), str(order.manifest["entry"])
+        wanted = [self._variant(each) for each in asked.values()]
+        self._variants = compile_variants(source, entry, wanted, workshop)
+        if len(self._variants) != len(asked):
+            raise NotCompiled("compile_failed", ())
+        self._places = {key: place for place, key in enumerate(asked)}
+        return [each.cubin for each in self._variants]
+
+    def launched(self, plan: LaunchPlan) -> LaunchPlan:
+        """Return a plan with its compiled kernels."""
+        places = [self._places[self._key(each)] for each in plan.launches]
+        return launched_as(plan, [(place, self._variants[place]) for place in places])
+
+    def _variant(self, launch: Resolved) -> dict[str, object]:
+        device = device_here()
+        return variant_of(launch, self._order.kernel, 10 * device["major"] + device["minor"])
+
+    def _key(self, launch: Resolved) -> str:
+        return json.dumps(self._variant(launch), sort_keys=True)
+
+
+@functools.cache
+def device_here() -> Mapping[str, int]:
+    """Return what the device is like.
+
+    Raises:
+        BenchError: there is none.
+    """
+    found = find_attributes()
+    if found is None:
+        raise BenchError("there is no NVIDIA GPU here")
+    return found
 
 
 def tensor_rows(kernel: Kernel, dims: Dims) -> Json:

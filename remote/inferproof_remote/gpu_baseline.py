@@ -154,9 +154,11 @@ class Baselines:
         torch.cuda.synchronize()
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
-            for _ in range(_WARM_CALLS):
-                for slot in range(SLOTS):
+            try:
+                for slot in [*range(SLOTS)] * _WARM_CALLS:
                     run(slot, stream.cuda_stream)
+            except RuntimeError as error:  # of the compiler that a baseline needs
+                raise LaunchError(f"this baseline cannot run here: {error}"[:300]) from error
         torch.cuda.synchronize()
 
     def _tensor(self, tensor: TensorPlan, shape: Sequence[int]) -> Tensor:

@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 import torch
 
-from inferproof_remote import build_cuda, job
+from inferproof_remote import build_cuda, diagnostics, job
+from inferproof_remote.build_triton import NotCompiled
 from inferproof_remote.call_facts import CallRecord
 from inferproof_remote.cuda_kernels import SOURCE
 from inferproof_remote.cuda_nvml import Meter
@@ -98,6 +99,7 @@ class GpuGrading:
             harness = compile_harness()
             race = self._new_race(stack, harness)
             candidate = race.candidate
+            candidate.compile_for([call.dims for call in self._plan.calls])
             candidate.start()
             self._candidate = candidate
             for call in calls:
@@ -109,6 +111,8 @@ class GpuGrading:
                 self._run(race)
         except Ended as ended:
             self._incidents.append(Incident(ended.code, len(self._records), ended.detail))
+        except NotCompiled as error:
+            self._measured = {"build": _not_built(self._begun, error)}
         except UnfitLaunch as error:
             self._incidents.append(Incident("crashed", len(self._records), str(error)))
 
@@ -143,11 +147,12 @@ class GpuGrading:
             meter=self._meter,
         )
         if self._order.timing:
-            race.start_baselines(stack)
+            race.start_baselines(stack, self._plan.timed)
         return race
 
     def _run(self, race: Race) -> None:
         job.report_progress(self._order.job_dir, 0, len(self._plan.timed), "timing")
+        race.await_baselines(len(self._plan.timed))
         try:
             for number, dims in enumerate(self._plan.timed):
                 race.run(number, dims, self._oracle, first_index=len(self._records))
@@ -208,6 +213,12 @@ class GpuGrading:
         base = self._plan.calls[call.base]
         inputs = self._maker.make(base.inputs, base.dims, base.family)
         return self._maker.make_near(call.inputs, inputs)
+
+
+def _not_built(begun: Begun, error: NotCompiled) -> Json:
+    """Return the build's facts once a drawn shape does not compile."""
+    found = [diagnostics.as_json(each) for each in error.diagnostics]
+    return begun.build | {"ok": False, "code": error.code, "diagnostics": found}
 
 
 def compile_harness() -> bytes:

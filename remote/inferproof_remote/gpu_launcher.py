@@ -9,6 +9,7 @@ import random
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from inferproof_remote import gpu_memory
 from inferproof_remote.cuda_driver import CudaError, Driver, Function, Handle
@@ -32,16 +33,17 @@ _KEPT_BYTES = 8 << 30
 
 
 class Binding:
-    """A fresh module and memory of its own for one shape."""
+    """Fresh modules for one shape, and what they launch."""
 
-    def __init__(self, driver: Driver, cubin: bytes, spec: Mapping[str, object]) -> None:
+    def __init__(self, driver: Driver, cubins: Sequence[bytes], spec: Mapping[str, object]) -> None:
         self._driver = driver
         self._launches = tuple(parse_resolved(each) for each in rows_of(spec["launches"]))
         self.inputs = tensor_plans(spec["inputs"])
         self.outputs = tensor_plans(spec["outputs"])
-        self._module = driver.load(cubin)
+        used = sorted({each.module for each in self._launches})
+        self._modules = {number: driver.load(cubins[number]) for number in used}
         self._functions = tuple(
-            driver.function(self._module, each.kernel) for each in self._launches
+            driver.function(self._modules[each.module], each.kernel) for each in self._launches
         )
         for function, launch in zip(self._functions, self._launches, strict=True):
             function.prepare(_shape(launch))
@@ -64,8 +66,9 @@ class Binding:
         return [{"kernel": each.name, **each.needs} for each in self._functions]
 
     def release(self) -> None:
-        """Let go of the module."""
-        self._driver.unload(self._module)
+        """Let go of its modules."""
+        for module in self._modules.values():
+            self._driver.unload(module)
 
 
 class _Step:
@@ -127,7 +130,7 @@ class Launcher:
         self._bound: dict[str, Bound] = {}
         self._timers: dict[str, ChainTimer] = {}
         self._rng = random.Random()  # noqa: S311 (seeded by the grader)
-        self._cubin = b""
+        self._cubins: tuple[bytes, ...] = ()
         self._harness: Harness | None = None
 
     def answer(self, request: Mapping[str, object]) -> Json:
@@ -145,9 +148,13 @@ class Launcher:
                 raise LaunchError(f"no such request: {other!r}")
 
     def _open(self, request: Mapping[str, object]) -> Json:
-        first, second = whole_of(request, "harness_bytes"), whole_of(request, "cubin_bytes")
-        self._harness = Harness(self._driver, bytes(self._shared.view(0, first)))
-        self._cubin = bytes(self._shared.view(first, second))
+        at = whole_of(request, "harness_bytes")
+        self._harness = Harness(self._driver, bytes(self._shared.view(0, at)))
+        cubins: list[bytes] = []
+        for size in cast("list[int]", request["cubins_bytes"]):
+            cubins.append(bytes(self._shared.view(at, size)))
+            at += size
+        self._cubins = tuple(cubins)
         self._rng.seed(whole_of(request, "seed"))
         return {"device": device_json(self._driver)}
 
@@ -184,7 +191,7 @@ class Launcher:
             while sum(each.size_bytes for each in self._bound.values()) > _KEPT_BYTES:
                 oldest = next(iter(self._bound))
                 self._bound.pop(oldest).release(self._driver)
-            binding = Binding(self._driver, self._cubin, request)
+            binding = Binding(self._driver, self._cubins, request)
             scratch = whole_of(request, "workspace_bytes")
             self._bound[key] = Bound(self._driver, binding, scratch, self._rng)
         return self._bound[key]
@@ -219,23 +226,9 @@ class Launcher:
         for bound in self._bound.values():
             bound.release(self._driver)
         self._bound.clear()
-        binding = Binding(self._driver, self._cubin, request)
+        binding = Binding(self._driver, self._cubins, request)
         zones: dict[str, Zone] = {}
-
-        def zone_at(name: str, size_bytes: int) -> int:
-            zones[name] = gpu_memory.make_zone(self._driver, size_bytes, self._rng)
-            return zones[name].address
-
-        common = {
-            each.name: zone_at(each.name, each.size_bytes) for each in binding.inputs if each.fixed
-        }
-        if scratch := whole_of(request, "workspace_bytes"):
-            common[WORKSPACE] = zone_at(WORKSPACE, scratch)
-        changing = [each for each in (*binding.inputs, *binding.outputs) if not each.fixed]
-        places = [
-            common | {t.name: zone_at(f"{t.name} {slot}", t.size_bytes) for t in changing}
-            for slot in range(SLOTS)
-        ]
+        places = self._places(binding, whole_of(request, "workspace_bytes"), zones)
         calls = [binding.pack(place) for place in places]
 
         def operation(slot: int, stream: Handle) -> Sequence[int]:
@@ -257,6 +250,26 @@ class Launcher:
             guards=lambda: self._broken_guards(zones, padded=True),
         )
         return {}
+
+    def _places(
+        self, binding: Binding, scratch_bytes: int, zones: dict[str, Zone]
+    ) -> list[dict[str, int]]:
+        """Return where each slot's tensors lie; note every zone that is made for them."""
+
+        def zone_at(name: str, size_bytes: int) -> int:
+            zones[name] = gpu_memory.make_zone(self._driver, size_bytes, self._rng)
+            return zones[name].address
+
+        common = {
+            each.name: zone_at(each.name, each.size_bytes) for each in binding.inputs if each.fixed
+        }
+        if scratch_bytes:
+            common[WORKSPACE] = zone_at(WORKSPACE, scratch_bytes)
+        changing = [each for each in (*binding.inputs, *binding.outputs) if not each.fixed]
+        return [
+            common | {t.name: zone_at(f"{t.name} {slot}", t.size_bytes) for t in changing}
+            for slot in range(SLOTS)
+        ]
 
     def _ready(self) -> Harness:
         if self._harness is None:

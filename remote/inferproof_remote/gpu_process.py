@@ -122,13 +122,21 @@ class DeviceProcess:
         Raises:
             Ended: the device code crashed it, hangs, or cannot be launched as asked.
         """
-        if not self._is_ready:
-            self._receive(_START_S, "did not start")
-            self._is_ready = True
+        self.post(request)
+        return self.collect(timeout_s)
+
+    def post(self, request: Mapping[str, object]) -> None:
+        """Send a request whose answer is collected later, in the order of the requests."""
         try:
             self._wire.send(request)
         except WireClosed as error:
             raise Ended("crashed", f"the launcher is gone: {error}") from error
+
+    def collect(self, timeout_s: float) -> Mapping[str, object]:
+        """Return the answer to the oldest request that has none yet. Raises as `ask`."""
+        if not self._is_ready:
+            self._receive(_START_S, "did not start")
+            self._is_ready = True
         return self._receive(timeout_s, "did not finish in the time it was given")
 
     def log(self) -> str:

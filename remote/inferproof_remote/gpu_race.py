@@ -1,7 +1,7 @@
 """The timed part of a grading on a GPU: candidate and baselines by turns, and checks meanwhile."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
@@ -68,31 +68,39 @@ class Race:
         self._cubin = harness
         self._baselines = DeviceProcess("gpu_baseline", shared_bytes=shared_bytes(order.kernel))
         self._absent: dict[str, str] = {}
+        self._laid: list[list[str]] = []
         self._courses: list[_Course] = []
         self._records: list[CallRecord] = []
         self._meter = meter
         self.incidents: list[Incident] = []
 
-    def start_baselines(self, stack: ExitStack) -> None:
-        """Start the process that runs the contract's baselines."""
+    def start_baselines(self, stack: ExitStack, timed: Sequence[Dims]) -> None:
+        """Start the process that runs the contract's baselines; it compiles them by itself."""
         stack.enter_context(self._baselines)
         file = self._order.kernel.reference.partition(":")[0]
         cache = cache_folder(self._order.job_dir / "in" / "contract")
         cache.mkdir(parents=True, exist_ok=True)
         env = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
         self._baselines.start_trusted(str(self._order.contract / file), env=env)
+        self._baselines.shared.view(0, len(self._cubin))[:] = self._cubin
+        self._baselines.post({"do": "open", "harness_bytes": len(self._cubin)})
+        for number, dims in enumerate(timed):
+            for name in self._order.kernel.baselines:
+                self._baselines.post(self._chain_request(name, number, dims))
+
+    def await_baselines(self, count: int) -> None:
+        """Wait until the baselines are ready on every shape."""
+        _Trusted(self._baselines).collect(_BASELINE_S)
+        self._laid = [self._lay_baselines(number) for number in range(count)]
 
     def run(self, number: int, dims: Dims, oracle: Oracle, *, first_index: int) -> None:
         """Time every arm on one shape, cold and warm; check what the candidate wrote meanwhile."""
-        seed = Stream(self._bits, f"chain {number}").word()
-        shared = self.candidate.process.shared
+        seed, shared = self._seed(number), self.candidate.process.shared
         checker = _Checker(
             *(self._order, dims, seed), harness=self._cubin, oracle=oracle, shared=shared
         )
         self.candidate.lay_chain(f"{CANDIDATE} {number}", dims, seed)
-        if number == 0:
-            self._open_baselines()
-        arms = [CANDIDATE, *self._lay_baselines(number, dims, seed)]
+        arms = [CANDIDATE, *self._laid[number]]
         for cache in CACHES:
             stream = Stream(self._bits, f"race {number} {cache}")
             timers = {arm: self._timer(arm, number, cache, stream) for arm in arms}
@@ -149,36 +157,33 @@ class Race:
         limit_s = self._order.limit("call_s") if arm == CANDIDATE else _BASELINE_S
         return ArmTimer(process, f"{arm} {number}", cache, stream=stream, limit_s=limit_s)
 
-    def _open_baselines(self) -> None:
-        shared = self._baselines.shared
-        shared.view(0, len(self._cubin))[:] = self._cubin
-        request = {"do": "open", "harness_bytes": len(self._cubin)}
-        _Trusted(self._baselines).ask(request, _BASELINE_S)
-
-    def _lay_baselines(self, number: int, dims: Dims, seed: int) -> list[str]:
-        """Lay out a chain for each baseline; note why one cannot run."""
-        kernel = self._order.kernel
-        tensors = (*kernel.inputs, *kernel.outputs)
+    def _lay_baselines(self, number: int) -> list[str]:
+        """Wait for the chain of each baseline; note why one cannot run."""
         laid: list[str] = []
-        for name in kernel.baselines:
-            if name in self._absent:
-                continue
-            request = {
-                "do": "chain",
-                "id": f"{name} {number}",
-                "seed": seed,
-                "longest": LONGEST,
-                "compiled": name == COMPILED,
-                "extents": {each.name: each.extents(dims) for each in tensors},
-                "params": dict(kernel.params),
-                **tensor_rows(kernel, dims),
-            }
+        for name in self._order.kernel.baselines:
             try:
-                self._baselines.ask(request, _BASELINE_S)
+                self._baselines.collect(_BASELINE_S)
                 laid.append(name)
             except Ended as ended:
-                self._absent[name] = ended.detail
-        return laid
+                self._absent[name] = f"{ended.detail} (shape {number})"
+        return [name for name in laid if name not in self._absent]
+
+    def _chain_request(self, name: str, number: int, dims: Dims) -> Json:
+        kernel = self._order.kernel
+        tensors = (*kernel.inputs, *kernel.outputs)
+        return {
+            "do": "chain",
+            "id": f"{name} {number}",
+            "seed": self._seed(number),
+            "longest": LONGEST,
+            "compiled": name == COMPILED,
+            "extents": {each.name: each.extents(dims) for each in tensors},
+            "params": dict(kernel.params),
+            **tensor_rows(kernel, dims),
+        }
+
+    def _seed(self, number: int) -> int:
+        return Stream(self._bits, f"chain {number}").word()
 
     def _workload(self, course: _Course) -> Json:
         kernel = self._order.kernel
@@ -204,6 +209,13 @@ class _Trusted:
         """Return the answer to a request."""
         try:
             return self._process.ask(request, timeout_s)
+        except Ended as ended:
+            raise BenchError(f"the baselines' process: {ended.detail}") from ended
+
+    def collect(self, timeout_s: float) -> Mapping[str, object]:
+        """Return the answer to the oldest request without one."""
+        try:
+            return self._process.collect(timeout_s)
         except Ended as ended:
             raise BenchError(f"the baselines' process: {ended.detail}") from ended
 

@@ -12,9 +12,9 @@ from inferproof_remote.stream import Stream
 Json: TypeAlias = dict[str, object]
 Cache: TypeAlias = Literal["warm", "cold"]
 CACHES: tuple[Cache, ...] = ("warm", "cold")
-LONGEST = 600
+LONGEST = 1000
 _PROBE_LINKS = 8
-_TARGET_S = 6e-3
+_TARGET_S = 12e-3
 _LEAST_LINKS = 12
 _SHARE_OF_SHORT = 4
 _WRITES_MEASURED = 5

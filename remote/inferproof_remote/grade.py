@@ -90,7 +90,8 @@ def grade(job_dir: Path) -> dict[str, object]:
     )
     # The grader's own threads must not spin beside the candidate; read when torch is first loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    module = "gpu_grade" if order.manifest["language"] == "cuda" else "grading"
+    on_gpu = order.manifest["language"] in ("cuda", "triton")
+    module = "gpu_grade" if on_gpu else "grading"
     run = cast("Grading", importlib.import_module(f"inferproof_remote.{module}").run)
     return run(order, begun)
 

@@ -4,7 +4,7 @@ Sizes are expressions over the contract's dims, its integer params and `sms` (mu
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias, cast
 
 from inferproof_remote.expressions import ExpressionError, evaluate
@@ -40,11 +40,15 @@ class Launch:
     shared_bytes: Size
     workspace_bytes: Size
     args: tuple[str, ...] | None
+    constants: Mapping[str, Size]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """One kernel with its numbers; a tensor or the workspace is named, not addressed."""
+    """One kernel with its numbers; a tensor or the workspace is named, not addressed.
+
+    `constants` are fixed when it is compiled; `module` is the place of its cubin among several.
+    """
 
     kernel: str
     grid: Size3
@@ -53,6 +57,8 @@ class Resolved:
     cooperative: bool
     shared_bytes: int
     args: tuple[Argument, ...]
+    constants: Mapping[str, int] = field(default_factory=dict[str, int])
+    module: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Return this launch as plain JSON."""
@@ -90,6 +96,7 @@ def parse_resolved(raw: object) -> Resolved:
         cooperative=table["cooperative"] is True,
         shared_bytes=int(as_number(table["shared_bytes"], "shared_bytes")),
         args=tuple(_argument(each) for each in _list(table["args"])),
+        module=int(as_number(table["module"], "module")),
     )
 
 
@@ -132,6 +139,7 @@ def _resolve(launch: Launch, kernel: Kernel, names: Mapping[str, int]) -> Resolv
         cooperative=launch.cooperative,
         shared_bytes=shared,
         args=tuple(_value(name, kernel, names) for name in _arguments(launch, kernel)),
+        constants={name: evaluate(value, names) for name, value in launch.constants.items()},
     )
 
 
@@ -175,6 +183,10 @@ def _launch(table: Mapping[str, object]) -> Launch:
         shared_bytes=_size(table.get("shared_bytes", 0)),
         workspace_bytes=_size(table.get("workspace_bytes", 0)),
         args=None if args is None else as_texts(list(_list(args)), "args"),
+        constants={
+            name: _size(value)
+            for name, value in as_table(table.get("constants", {}), "constants").items()
+        },
     )
 
 

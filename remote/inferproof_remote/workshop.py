@@ -22,7 +22,7 @@ _LEAST_MEMORY_MIB, _LEAST_TMP_MIB, _LEAST_PROCESSES = 2048, 256, 64
 _RELATIVE = re.compile(r"^(?!\.)[A-Za-z0-9_.-]+(/(?!\.)[A-Za-z0-9_.-]+)*$")
 _SYMBOL = re.compile(r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")
 
-Language = Literal["cpp", "cuda", "python"]
+Language = Literal["cpp", "cuda", "python", "triton"]
 
 
 class RecipeError(ValueError):
@@ -72,8 +72,8 @@ def parse_recipe(manifest: Mapping[str, object], source_dir: Path) -> Recipe:
         RecipeError: the source lies outside the snapshot, is no regular file, or a name is odd.
     """
     language = manifest.get("language")
-    if language not in ("cpp", "cuda", "python"):
-        raise RecipeError(f"language {language!r} is not one of cpp, cuda, python")
+    if language not in ("cpp", "cuda", "python", "triton"):
+        raise RecipeError(f"language {language!r} is not one of cpp, cuda, python, triton")
     prepare = manifest.get("prepare")
     return Recipe(
         language=language,

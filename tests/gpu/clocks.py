@@ -87,7 +87,12 @@ def _row(name: str, shape: str, request: Json, cubin: bytes) -> Json:
         ):
             shared.view(0, len(harness) + len(cubin))[:] = harness + cubin
             process.ask(
-                {"do": "open", "harness_bytes": len(harness), "cubin_bytes": len(cubin), "seed": 7},
+                {
+                    "do": "open",
+                    "harness_bytes": len(harness),
+                    "cubins_bytes": [len(cubin)],
+                    "seed": 7,
+                },
                 LIMIT_S,
             )
             process.ask(
@@ -120,7 +125,7 @@ def _times(label: str, process: Asks) -> Json:
 def _bare(request: Json, cubin: bytes, *, replays: int) -> float:
     """Return seconds a launch in a graph of launches alone, over the slots of a chain."""
     driver, rng = Driver(), random.Random(3)
-    binding = Binding(driver, cubin, json.loads(json.dumps(request)))
+    binding = Binding(driver, [cubin], json.loads(json.dumps(request)))
     tensors = (*binding.inputs, *binding.outputs)
     fixed = {each.name: _place(driver, each.size_bytes, rng) for each in tensors if each.fixed}
     scratch = request["workspace_bytes"]

@@ -21,6 +21,7 @@ _COMPILERS: Mapping[str, tuple[str, ...]] = {
     "cpp": ("g++", "clang++"),
     "cuda": ("nvcc", "/usr/local/cuda/bin/nvcc"),
     "python": (),
+    "triton": (),
 }
 _FACTS = "facts.json"
 _FILES = "files"

@@ -49,13 +49,17 @@ class Limits(Value):
 
 
 class Campaign(Value):
-    """campaign.yaml. File form: docs/formats.md."""
+    """campaign.yaml. File form: docs/formats.md.
+
+    `accelerator` is the only model, as its driver names it, whose graded kernels may be promoted.
+    """
 
     kind: Literal["campaign"]
     name: Name
     goal: Annotated[str, Field(min_length=1, max_length=4000)]
     model: Model
     target: Name = "local"
+    accelerator: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     components: Annotated[tuple[Component, ...], Field(min_length=1, max_length=64)]
     approvals: Approvals = Approvals()
     budget: Budget = Budget()

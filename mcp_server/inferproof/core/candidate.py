@@ -38,7 +38,8 @@ class Launch(Value):
     """One kernel of a device-only candidate and how our launcher launches it.
 
     Sizes are expressions over the contract's dims, its integer params and `sms`. `args` names
-    tensors, params, `workspace` or expressions; without it, they are those of the C ABI.
+    tensors, params, `workspace` or expressions; without it, they are those of the C ABI. Of triton,
+    `constants` are its `tl.constexpr` arguments (and `num_stages`), and `block` tells its warps.
     """
 
     kernel: Symbol
@@ -51,6 +52,7 @@ class Launch(Value):
     args: (
         Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=64)] | None
     ) = None
+    constants: Annotated[dict[Symbol, Size], Field(max_length=32)] = {}
 
 
 class Manifest(Value):
@@ -62,7 +64,7 @@ class Manifest(Value):
     """
 
     contract: Name
-    language: Literal["cpp", "cuda", "python"]
+    language: Literal["cpp", "cuda", "python", "triton"]
     source: RelativePath
     entry: Symbol
     prepare: Symbol | None = None
@@ -84,8 +86,8 @@ class Manifest(Value):
     def _launches_fit(self) -> "Manifest":
         if not self.launches:
             return self
-        if self.language != "cuda" or self.prepare is not None:
-            raise ValueError("`launches` is for language cuda, and without `prepare`")
+        if self.language not in ("cuda", "triton") or self.prepare is not None:
+            raise ValueError("`launches` is for cuda and triton, and without `prepare`")
         if self.entry not in {launch.kernel for launch in self.launches}:
             raise ValueError("`entry` must be the kernel of one of the launches")
         return self

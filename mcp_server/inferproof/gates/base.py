@@ -19,7 +19,8 @@ class Case(Value):
     """All that a gate may look at: the sealed rule, the committed names, what was measured.
 
     `arming` is the earlier grade in which the contract's mutants ran, when this one has none.
-    `candidate` and `contract_digest` are what the ledger says was to be judged.
+    `candidate` and `contract_digest` are what the ledger says was to be judged; `accelerator` is
+    the only one whose graded evidence counts, if the campaign names one.
     """
 
     contract: KernelContract
@@ -28,6 +29,7 @@ class Case(Value):
     speedup_at_least: float
     evidence: Evidence
     arming: GradeFacts | None = None
+    accelerator: str | None = None
 
     @property
     def shows_numbers(self) -> bool:

@@ -2,11 +2,12 @@
 
 from inferproof.core.evidence import GradeFacts
 from inferproof.core.serving_facts import ServeFacts
-from inferproof.core.values import Reason, Verdict
+from inferproof.core.values import Purpose, Reason, Verdict
 from inferproof.gates.base import Case, Clerk, ServiceCase
 
 CLERK = Clerk("provenance", __name__)
 NOTHING_DRAWN = "0" * 64
+ELSEWHERE = "Name a target with that accelerator; here this is practice."
 
 
 class Provenance:
@@ -26,7 +27,21 @@ class Provenance:
             return CLERK.unmeasured("the random bits drawn after the commit")
         if not facts.apart:
             return CLERK.unmeasured("how the candidate was kept apart")
+        elsewhere = _elsewhere(case)
+        if elsewhere:
+            return CLERK.doubts(Reason.NOT_MEASURED, elsewhere, ELSEWHERE)
         return CLERK.passes(f"judged as committed; kept apart by {facts.apart}")
+
+
+def _elsewhere(case: Case | ServiceCase) -> str:
+    """Return on which accelerator a graded kernel ran, if it is not the one that counts."""
+    grade, purpose = case.evidence.grade, case.evidence.purpose
+    if isinstance(case, ServiceCase) or grade is None or purpose is not Purpose.GRADED:
+        return ""
+    seen = grade.gpu.name if grade.gpu else "no accelerator"
+    if case.accelerator in (None, seen):
+        return ""
+    return f"measured on {seen}; in this campaign only {case.accelerator} counts"
 
 
 def _stranger(case: Case | ServiceCase, facts: GradeFacts | ServeFacts) -> str:

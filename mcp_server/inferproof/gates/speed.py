@@ -6,6 +6,7 @@ from inferproof.core.evidence import GradeFacts, TimedWorkload
 from inferproof.core.values import Reason, Verdict
 from inferproof.gates.base import Case, Clerk, measured, shape_text
 from inferproof.gates.intervals import (
+    SHORTEST_S,
     Speed,
     candidate_seconds,
     is_complete,
@@ -47,6 +48,9 @@ class Speedup:
             return _too_short(blurred)
         if not worst.low >= case.speedup_at_least:
             return _too_close(case, worst)
+        doubt = _clock_doubt(grade, worst)
+        if not worst.low * (1 - doubt) >= case.speedup_at_least:
+            return _clocks_differ(worst)
         return CLERK.passes(
             f"{_text(worst)}, on the worst shape ({shape_text(worst.dims)}){_absences(grade)}"
         )
@@ -75,6 +79,31 @@ def _is_resolved(workload: TimedWorkload) -> bool:
     pairs = workload.pairs
     above = candidate_seconds(pairs) >= SPREADS_ABOVE_NULL * null_spread_s(pairs)
     return above and null_share(pairs) <= LARGEST_NULL_SHARE
+
+
+def _clock_doubt(grade: GradeFacts, worst: Speed) -> float:
+    """Return by what share two clocks disagree on the arms that decide; 0 with one clock."""
+    arms = ("candidate", worst.best_baseline)
+    chains = [each for each in grade.gpu.chains if each.dims == worst.dims] if grade.gpu else []
+    shares = [
+        max(
+            (
+                abs(each.call_by_host_s - each.call_s) / max(each.call_s, SHORTEST_S)
+                for each in chains
+                if each.arm == arm
+            ),
+            default=0.0,
+        )
+        for arm in arms
+    ]
+    return min(1.0, sum(shares))
+
+
+def _clocks_differ(worst: Speed) -> Verdict:
+    return CLERK.doubts(
+        Reason.BELOW_RESOLUTION,
+        f"the gain at {shape_text(worst.dims)} is smaller than what two clocks disagree by",
+    )
 
 
 def _too_slow(case: Case, worst: Speed) -> Verdict:
