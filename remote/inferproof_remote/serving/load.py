@@ -278,14 +278,7 @@ def _read(
         "completed": len(responses),
         "errors": dict(errors),
         "seconds": seconds,
-        "ttft_ms": [each.ttft_ms for each in responses],
-        "tpot_ms": [each.tpot_ms for each in responses],
-        "latency_ms": [each.latency_ms for each in responses],
-        "isl": [len(vocabulary.encode(each.prompt)) for each in responses],
-        "osl_asked": [each.osl_asked for each in responses],
-        "osl": [len(each.ids) for each in responses],
-        "chunks": [each.chunks for each in responses],
-        "whole": [int(each.is_whole) for each in responses],
+        **_columns(responses, vocabulary),
         "finish_reasons": _finish_reasons(responses),
         "distinct_responses": distinct(responses),
         "compressed_share": compressed_share(responses),
@@ -295,6 +288,20 @@ def _read(
         "failure": "" if ending.exit_code == 0 else _last_lines(order.work / "log"),
     }
     return Load(facts=facts, responses=tuple(responses))
+
+
+def _columns(responses: Sequence[Response], vocabulary: Vocabulary) -> Facts:
+    """Return one row a response, as columns."""
+    return {
+        "ttft_ms": [each.ttft_ms for each in responses],
+        "tpot_ms": [each.tpot_ms for each in responses],
+        "latency_ms": [each.latency_ms for each in responses],
+        "isl": [len(vocabulary.encode(each.prompt)) for each in responses],
+        "osl_asked": [each.osl_asked for each in responses],
+        "osl": [len(each.ids) for each in responses],
+        "chunks": [each.chunks for each in responses],
+        "whole": [int(each.is_whole) for each in responses],
+    }
 
 
 def _summary(path: Path) -> Mapping[str, object]:

@@ -14,10 +14,11 @@ def test_a_new_campaign_loads(tmp_path: Path, template: Template) -> None:
     files = open_campaign(tmp_path / "My Model 1")
     assert files.campaign.name == "my-model-1"
     assert written[-1].name == "campaign.yaml"
-    library = resources.files("inferproof.contracts").joinpath("kernels")
-    for name in files.contracts:
-        shipped = library.joinpath(name, "reference.py").read_bytes()
-        assert (files.root / "contracts/kernels" / name / "reference.py").read_bytes() == shipped
+    library = resources.files("inferproof.contracts")
+    for sealed in files.contracts.values():
+        for name in sealed.files:
+            shipped = library.joinpath(sealed.place.removeprefix("contracts/"), name)
+            assert (files.root / sealed.place / name).read_bytes() == shipped.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["123", "null", "1e3", "...", "Ünï"])

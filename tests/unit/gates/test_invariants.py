@@ -11,7 +11,7 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from inferproof.core.values import Outcome, Reason, Value, Verdict
-from inferproof.gates import GATES, current_digests, judge_all, overall
+from inferproof.gates import FIDELITY_GATES, GATES, LOAD_GATES, current_digests, judge_all, overall
 from inferproof.gates.base import Case
 from inferproof.gates.source import covered, gate_digest
 from unit.gates.cases import GONE, VERDICTS, at, case_of, changed, honest, honest_tree, paths, put
@@ -153,9 +153,11 @@ def test_a_digest_covers_the_home_of_every_name_in_the_gate() -> None:
 
 def test_gates_import_only_core_and_what_cannot_reach_the_world() -> None:
     allowed = {"ast", "collections", "dataclasses", "functools", "importlib", "inferproof"}
-    allowed |= {"math", "random", "statistics", "typing"}
-    for name in ("base", "source", "intervals", *(gate.name for gate in GATES)):
-        module = importlib.import_module(f"inferproof.gates.{name}")
+    allowed |= {"math", "random", "re", "statistics", "typing"}
+    judges = {type(gate).__module__ for gate in (*GATES, *FIDELITY_GATES, *LOAD_GATES)}
+    shared = (f"inferproof.gates.{name}" for name in ("base", "source", "intervals", "ratios"))
+    for name in (*judges, *shared):
+        module = importlib.import_module(name)
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.ImportFrom):
                 assert (node.module or "").split(".")[0] in allowed, name
