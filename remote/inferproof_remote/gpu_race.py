@@ -1,9 +1,11 @@
 """The timed part of a grading on a GPU: candidate and baselines by turns, and checks meanwhile."""
 
 import struct
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
@@ -78,7 +80,7 @@ class Race:
         """Start the process that runs the contract's baselines; it compiles them by itself."""
         stack.enter_context(self._baselines)
         file = self._order.kernel.reference.partition(":")[0]
-        cache = cache_folder(self._order.job_dir / "in" / "contract")
+        cache = self._cache(stack)
         cache.mkdir(parents=True, exist_ok=True)
         env = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
         self._baselines.start_trusted(str(self._order.contract / file), env=env)
@@ -87,6 +89,16 @@ class Race:
         for number, dims in enumerate(timed):
             for name in self._order.kernel.baselines:
                 self._baselines.post(self._chain_request(name, number, dims))
+
+    def _cache(self, stack: ExitStack) -> Path:
+        """Return where baselines keep what they compile: what decides is compiled anew.
+
+        Whoever has this account could slow a baseline in a folder that outlives the job.
+        """
+        if not self._order.graded:
+            return cache_folder(self._order.contract)
+        fresh = tempfile.TemporaryDirectory(prefix="compiled-", dir=self._order.job_dir)
+        return Path(stack.enter_context(fresh))
 
     def await_baselines(self, count: int) -> None:
         """Wait until the baselines are ready on every shape."""
