@@ -98,8 +98,9 @@ def run_load(order: LoadOrder, vocabulary: Vocabulary) -> Load:
     _write_prompts(order, vocabulary)
     command = aiperf_command(order, program)
     ending = _run(command, order)
-    if ending.exit_code and not ending.was_ended and not _has_sent(order):
-        # Its services failed to find each other, as they do on a busy machine.
+    if ending.gave_up and not _has_sent(order):
+        # Its services failed to find each other, as they do on a busy machine. No engine has seen
+        # any of the prompts.
         ending = _run(command, order)
     return _read(order, vocabulary, command, ending)
 
@@ -156,10 +157,16 @@ def _write_prompts(order: LoadOrder, vocabulary: Vocabulary) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """AIPerf's exit code, and whether we ended it."""
+    """AIPerf's exit code, whether we ended it, and how many requests it told of at least."""
 
     exit_code: int | None
     was_ended: bool
+    told: int
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it ended by itself, with an error, before it told of any request."""
+        return not self.was_ended and not self.told and (self.exit_code or 0) > 0
 
 
 def _has_sent(order: LoadOrder) -> bool:
@@ -174,6 +181,7 @@ def _run(command: Sequence[str], order: LoadOrder) -> _Ending:
     environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(order.work), "COLUMNS": "120"}
     requests = order.count("requests") + order.count("warmup_requests")
     deadline = time.monotonic() + _START_S + requests * _REQUEST_S
+    told = 0
     with (order.work / "log").open("ab") as log:
         process = subprocess.Popen(
             [*command, "--api-host", "127.0.0.1", "--api-port", str(port)],
@@ -187,11 +195,11 @@ def _run(command: Sequence[str], order: LoadOrder) -> _Ending:
         while process.poll() is None:
             if time.monotonic() > deadline or order.given_up():
                 _stop(process)
-                return _Ending(process.returncode, was_ended=True)
-            _tell(order, port)
+                return _Ending(process.returncode, was_ended=True, told=told)
+            told = max(told, _tell(order, port))
             _wait(process, _POLL_S)
     _send(process, signal.SIGKILL)  # services that outlived it
-    return _Ending(process.returncode, was_ended=False)
+    return _Ending(process.returncode, was_ended=False, told=told)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -217,19 +225,20 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     return True
 
 
-def _tell(order: LoadOrder, port: int) -> None:
-    """Tell how far AIPerf says that it is; while it cannot be asked, say nothing."""
+def _tell(order: LoadOrder, port: int) -> int:
+    """Tell how far AIPerf says that it is, and return it; while it cannot be asked, say nothing."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
     try:
         connection.request("GET", "/api/progress")
         told: object = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException, ValueError):
-        return
+        return 0
     finally:
         connection.close()
     done = _number_of(told, "requests_completed")
     if done is not None:
         order.on_progress(done, order.count("requests"))
+    return done or 0
 
 
 def _number_of(told: object, name: str) -> int | None:

@@ -132,11 +132,12 @@ def test_a_client_that_sent_anything_is_not_tried_again(
     assert (tries(tmp_path), facts["errors"]) == (1, {"TimeoutError": 1})
 
 
-def test_a_client_that_was_killed_says_so(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    record = {"metadata": {"benchmark_phase": "warmup"}, "status": 200}
-    writes = f"(out / 'profile_export_raw.jsonl').write_text({json.dumps(record)!r})"
-    facts = ran(tmp_path, vocabulary, f"{writes}; os.kill(os.getpid(), signal.SIGKILL)")
+def test_a_client_that_was_killed_is_not_tried_again_its_prompts_may_be_known(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    facts = ran(tmp_path, vocabulary, "os.kill(os.getpid(), signal.SIGKILL)")
     assert (facts["exit_code"], facts["completed"], facts["errors"]) == (-9, 0, {})
+    assert tries(tmp_path) == 1
 
 
 def test_a_run_is_ended_once_its_engine_is_refused_and_leaves_nothing(
