@@ -78,11 +78,15 @@ class Race:
 
     def start_baselines(self, stack: ExitStack, timed: Sequence[Dims]) -> None:
         """Start the process that runs the contract's baselines; it compiles them by itself."""
-        stack.enter_context(self._baselines)
         file = self._order.kernel.reference.partition(":")[0]
         cache = self._cache(stack)
         cache.mkdir(parents=True, exist_ok=True)
-        env = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
+        stack.enter_context(self._baselines)  # after its folder, so that it ends before it
+        env = {
+            "TORCHINDUCTOR_CACHE_DIR": str(cache),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "TRITON_CACHE_DIR": str(cache / "triton"),
+        }
         self._baselines.start_trusted(str(self._order.contract / file), env=env)
         self._baselines.shared.view(0, len(self._cubin))[:] = self._cubin
         self._baselines.post({"do": "open", "harness_bytes": len(self._cubin)})
@@ -97,7 +101,9 @@ class Race:
         """
         if not self._order.graded:
             return cache_folder(self._order.contract)
-        fresh = tempfile.TemporaryDirectory(prefix="compiled-", dir=self._order.job_dir)
+        fresh = tempfile.TemporaryDirectory(
+            prefix="compiled-", dir=self._order.job_dir, ignore_cleanup_errors=True
+        )
         return Path(stack.enter_context(fresh))
 
     def await_baselines(self, count: int) -> None:
