@@ -81,6 +81,8 @@ async def _act(player: Player, act: Act) -> Played:
     warn(f"{act.folder}: {act.trick} ...")
     played = await player.play(act)
     warn(f"    {played.verdict.value} ({played.code.value}): {played.reason}")
+    for line in played.figures:
+        warn(f"      {line}")
     return played
 
 

@@ -33,11 +33,23 @@ class _Job(BaseModel):
 class _Gate(BaseModel):
     """The part of a gate's line that the demo reads."""
 
+    gate: str
     outcome: Outcome
     reason: str
 
 
+class _Fact(BaseModel):
+    """A fact of a result, with its unit."""
+
+    name: str
+    value: object
+    unit: str = ""
+
+
 _GATES: TypeAdapter[list[_Gate]] = TypeAdapter(list[_Gate])
+_FACTS: TypeAdapter[list[_Fact]] = TypeAdapter(list[_Fact])
+_TELLING = ("speed", "objectives", "fidelity")
+_RATIO = "ratio over baseline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +62,7 @@ class Played:
     code: Reason
     reason: str
     entry: str
+    figures: tuple[str, ...] = ()
 
     def told(self) -> dict[str, Json]:
         """Return the act and its verdict as JSON."""
@@ -60,6 +73,7 @@ class Played:
             "code": self.code.value,
             "reason": self.reason,
             "entry": self.entry,
+            "figures": list(self.figures),
             "as_expected": self.as_expected,
         }
 
@@ -115,6 +129,7 @@ class Player:
             code=Reason(str(result["code"])),
             reason=_deciding_reason(result),
             entry=str(result["entry"] or result["head"]),
+            figures=figures_of(result),
         )
 
     async def promote(self, candidate: str) -> Mapping[str, object]:
@@ -167,5 +182,14 @@ def server_parameters(campaign: Path) -> StdioServerParameters:
 
 def _deciding_reason(result: Mapping[str, object]) -> str:
     gates = _GATES.validate_python(result["gates"])
-    said = [gate.reason for gate in gates if gate.outcome.value == result["verdict"]]
-    return said[0] if said else str(result["summary"])
+    said = {gate.gate: gate.reason for gate in gates if gate.outcome.value == result["verdict"]}
+    for gate in _TELLING if result["verdict"] == Outcome.PASS else ():
+        if gate in said:
+            return said[gate]
+    return next(iter(said.values()), str(result["summary"]))
+
+
+def figures_of(result: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a load run's ratios over the baseline, one line a metric, as the server told them."""
+    facts = _FACTS.validate_python(result["facts"])
+    return tuple(f"{fact.name}: {fact.value}" for fact in facts if fact.unit.startswith(_RATIO))
