@@ -6,6 +6,8 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 
 _NICE = -15
+# Real-time levels, the highest runs first: what only carries a candidate, the candidate, its judge.
+CARRIER, CANDIDATE, GRADER = 1, 2, 3
 
 
 def take_priority() -> None:
@@ -26,7 +28,7 @@ def prefer_sessions(pids: Iterable[int]) -> None:
             Path(f"/proc/{pid}/autogroup").write_text(str(_NICE), encoding="ascii")
 
 
-def hold_processor(task: int) -> None:
+def hold_processor(task: int, level: int) -> None:
     """Have a thread, but nothing that it starts, not give way to ordinary work, where allowed.
 
     Priority alone is not enough: who wakes often gives way after one time slice of some 3 ms,
@@ -34,7 +36,7 @@ def hold_processor(task: int) -> None:
     """
     with contextlib.suppress(OSError):
         policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
-        os.sched_setscheduler(task, policy, os.sched_param(1))
+        os.sched_setscheduler(task, policy, os.sched_param(level))
 
 
 def give_way(task: int) -> None:
@@ -46,7 +48,7 @@ def give_way(task: int) -> None:
 @contextlib.contextmanager
 def undisturbed() -> Generator[None]:
     """Have this thread not give way to ordinary work for a while."""
-    hold_processor(0)
+    hold_processor(0, GRADER)
     try:
         yield
     finally:

@@ -137,6 +137,12 @@ class Sandbox:
             return holder.pids()
         return procfs.descendants(self._process.pid)
 
+    def carriers(self) -> frozenset[int]:
+        """Return the processes that only hold the sandbox up, and sleep while the command runs."""
+        if self._process is None or not self._uses_bwrap:
+            return frozenset()
+        return frozenset({self._process.pid, *procfs.children(self._process.pid)})
+
     def run_ns(self) -> dict[int, int]:
         """Return the CPU time of each process in the sandbox, by process id."""
         return procfs.run_ns(self.pids())

@@ -24,7 +24,14 @@ from typing import Self
 
 from inferproof_remote import procfs
 from inferproof_remote.arena import POISON, Arena, CallLayout, Placement, TensorSlot
-from inferproof_remote.fairness import give_way, hold_processor, prefer_sessions, undisturbed
+from inferproof_remote.fairness import (
+    CANDIDATE,
+    CARRIER,
+    give_way,
+    hold_processor,
+    prefer_sessions,
+    undisturbed,
+)
 from inferproof_remote.freezers import NotFrozen
 from inferproof_remote.incidents import BenchError, Incident
 from inferproof_remote.line import Ended, Line
@@ -185,10 +192,11 @@ class Session:
     def run_on(self, cores: Iterable[int]) -> None:
         """Leave these cores to the sandbox; the caller waits for it on another one."""
         self._watch = undisturbed
+        carriers = self._sandbox.carriers()
         for task in self._tasks():
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(task, cores)
-            hold_processor(task)
+            hold_processor(task, CARRIER if task in carriers else CANDIDATE)
 
     def _end_privilege(self) -> None:
         """Have what is to be killed give way to its killer."""
@@ -301,9 +309,11 @@ class Session:
     def _timed(self, warm: Warm | None) -> float:
         """Return the seconds from thaw to confirmed freeze of one call."""
         nonce = self._line.send(b"c")
-        if warm is not None:
-            warm()
-        self._check_frozen()
+        steps = [self._check_frozen, *([] if warm is None else [warm])]
+        if self._kind.freezer == "sigstop":  # could wake itself meanwhile: it is looked at last
+            steps.reverse()
+        for step in steps:
+            step()
         with self._watch():
             started_ns = time.perf_counter_ns()
             self._sandbox.thaw()
