@@ -1,7 +1,8 @@
 """What a load run's raw export holds: one row a request, read by us and not by the client.
 
-Times are from the client's clock at each arriving chunk. Lengths are ours: an engine's token ids
-count only if they spell its text, else the text is tokenised again.
+Times are from the client's clock at each arriving chunk; a text with nothing to read has its first
+token where it ends. Lengths are ours: an engine's token ids count only if they spell its text, else
+the text is tokenised again.
 """
 
 import json
@@ -125,7 +126,7 @@ def _response(record: Json, vocabulary: Vocabulary) -> Response | str:
         ids=told or tuple(vocabulary.encode(arrived.text)),
         is_told=told is not None,
         osl_asked=cast("int", payload["max_tokens"]),
-        ttft_ms=(arrived.first_ns - start_ns) / _MS,
+        ttft_ms=((arrived.first_ns or arrived.last_ns) - start_ns) / _MS,
         latency_ms=(arrived.last_ns - start_ns) / _MS,
         chunks=arrived.chunks,
         finish_reason=arrived.finish_reason or "none",

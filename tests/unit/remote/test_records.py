@@ -85,6 +85,13 @@ def test_a_first_chunk_that_shows_nothing_is_no_first_token(
     assert found.ttft_ms == 40.0
 
 
+def test_a_text_with_nothing_to_read_has_its_first_token_where_it_ends(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    found = one(tmp_path, vocabulary, chunk(10, part("\n")), chunk(40, part(" ")))
+    assert (found.ttft_ms, found.latency_ms) == (40.0, 40.0)
+
+
 def test_ids_count_as_told_if_they_spell_the_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
     ids = vocabulary.encode("def main(")
     found = one(tmp_path, vocabulary, chunk(9, part("def main(", ids)))
