@@ -162,10 +162,17 @@ class _Maker:
         """Return a prompt, the same again, and one that leaves it near its end."""
         first = self._continued(length)
         again = replace(self._continued(len(first.ids)), ids=first.ids)
-        other = self._continued(len(first.ids))
-        kept = len(first.ids) - self._lengths.between(1, max(1, len(first.ids) // 4))
-        branched = replace(other, ids=first.ids[:kept] + other.ids[kept:])
+        branched = replace(self._continued(len(first.ids)), ids=self._branched(first.ids))
         return Step(path="reuse", prompts=(first, again, branched))
+
+    def _branched(self, ids: Ids) -> Ids:
+        """Return `ids` with another end, which a server that gets it as text reads the same."""
+        for _ in range(_TRIES):
+            kept = len(ids) - self._lengths.between(1, max(1, len(ids) // 4))
+            joined = ids[:kept] + self._windows.draw(self._content, len(ids))[kept:]
+            if self._windows.are_readable(joined):
+                return joined
+        raise CorpusTooSmall(f"no two windows of {len(ids)} tokens that can be joined")
 
     def prompts(self, rows: int) -> list[Step]:
         """Return prompts of every length, and more until there are `rows` tokens to score."""
