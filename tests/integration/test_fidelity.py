@@ -71,6 +71,7 @@ def question(tokens: int = FIDELITY.tokens) -> Question:
         decode_tokens=FIDELITY.decode_tokens,
         batch=FIDELITY.batch,
         top_logprobs=FIDELITY.top_logprobs,
+        tie_nats=FIDELITY.tie_nats,
     )
     corpus = (SERVICE / FIDELITY.corpus).read_text(encoding="utf-8")
     return Question(rules=rules, corpus=corpus, bits=os.urandom(32))
@@ -169,15 +170,18 @@ def test_a_fault_of_batches_alone_is_refused_over_http(yardsticks: Yardsticks) -
 HIDDEN = ("prompt_logprobs", "logprobs", "token_ids", "id_prompts")
 
 
-@pytest.mark.zoo  # its draw decides at times: text alone resolves little
-def test_an_engine_without_logprobs_is_judged_by_its_tokens(yardsticks: Yardsticks) -> None:
-    with served("--hide", *HIDDEN) as client:
+@pytest.mark.parametrize("text", ["shows special tokens", "hides special tokens"])
+def test_an_engine_without_logprobs_is_judged_by_its_tokens(
+    text: str, yardsticks: Yardsticks
+) -> None:
+    hidden = (*HIDDEN, "special_tokens") if text.startswith("hides") else HIDDEN
+    with served("--hide", *hidden) as client:
         features = probe_engine(client, question(), yardsticks)
         assert not features.logprobs
         assert not features.prompt_scores
         assert not features.id_prompts
         assert findings(client, features, yardsticks, FEW) == []
-    with served("--hide", *HIDDEN, "--fault", "rope_theta") as client:
+    with served("--hide", *hidden, "--fault", "rope_theta") as client:
         found = findings(client, features, yardsticks, FEW)
         assert found[0].code is Reason.WRONG_TOKENS
 

@@ -16,7 +16,8 @@ from inferproof_remote.serving.fidelity import Question
 from inferproof_remote.serving.prompts import Windows, text_of
 from inferproof_remote.serving.records import Response, told_ids
 from inferproof_remote.serving.reference import Yardsticks
-from inferproof_remote.serving.unseen import gaps, with_unseen
+from inferproof_remote.serving.scoring import tie_gap_nats
+from inferproof_remote.serving.transcribing import read_text
 from inferproof_remote.stream import Stream
 
 _DRAWS, _DRAW_PROMPT, _DRAW_TOKENS = 4, 24, 40
@@ -39,7 +40,9 @@ def audit(
     for start, ids, rows in zip(
         map(len, prompts), whole, yardsticks.truth.many(whole), strict=True
     ):
-        found += gaps(rows, ids, start, vocabulary)
+        unseen = tuple(vocabulary.invisible)
+        places = range(start, len(ids))
+        found += [tie_gap_nats(rows[at - 1], ids[at], unseen) for at in places]
     return {
         "responses": len(sample),
         "tokens": [len(each.ids) for each in sample],
@@ -49,12 +52,13 @@ def audit(
 
 
 def completed(response: Response, yardsticks: Yardsticks, rules: Mapping[str, object]) -> Response:
-    """Return `response` with the tokens that its text hides, if its engine did not tell them."""
+    """Return `response` with the tokens that its text was, if its engine did not tell them."""
     if response.is_told:
         return response
     vocabulary, tie_nats = yardsticks.vocabulary, job.as_number(rules["tie_nats"], "tie_nats")
-    prompt = [*vocabulary.leading, *vocabulary.encode(response.prompt)]
-    return replace(response, ids=with_unseen(prompt, response.ids, yardsticks, tie_nats))
+    prompt = (*vocabulary.leading, *vocabulary.encode(response.prompt))
+    reading = read_text(response.text, None, prompt, yardsticks, tie_nats)
+    return replace(response, ids=(*reading.ids, *vocabulary.encode(reading.rest)))
 
 
 def draws(

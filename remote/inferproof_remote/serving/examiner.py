@@ -109,4 +109,5 @@ def _rules(fidelity: "Table") -> Rules:
         decode_tokens=int(job.as_number(fidelity["decode_tokens"], "decode_tokens")),
         batch=int(job.as_number(fidelity["batch"], "batch")),
         top_logprobs=int(job.as_number(fidelity["top_logprobs"], "top_logprobs")),
+        tie_nats=job.as_number(fidelity["tie_nats"], "tie_nats"),
     )

@@ -32,7 +32,7 @@ from inferproof_remote.serving.prompts import (
 )
 from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import Json, PathTable, Reading, Transcript, score
-from inferproof_remote.serving.transcribing import ids_of_text
+from inferproof_remote.serving.transcribing import read_text
 from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
@@ -192,8 +192,8 @@ class _Asking:
         ids = [self.vocabulary.id_of(each) for each in told]
         certain = ids[: ids.index(None)] if None in ids else ids
         if not certain:
-            truth, count = self.yardsticks.truth, answer.completion_tokens
-            return ids_of_text(answer.text, count, sent, truth, self.vocabulary)
+            count, tie_nats = answer.completion_tokens, self.rules.tie_nats
+            return read_text(answer.text, count, sent, self.yardsticks, tie_nats).ids
         return tuple(each for each in certain if each is not None)
 
     def _resolved(self, listed: Mapping[TokenRef, float]) -> dict[int, float]:

@@ -28,13 +28,14 @@ class CorpusTooSmall(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The part of the contract that says what is asked."""
+    """The part of the contract that says what is asked, and how near a tie is."""
 
     tokens: int
     lengths: tuple[int, ...]
     decode_tokens: int
     batch: int
     top_logprobs: int
+    tie_nats: float = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

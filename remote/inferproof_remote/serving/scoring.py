@@ -149,3 +149,12 @@ def tie_gap_nats(truth: Tensor, token: int, ends: Sequence[int]) -> float:
         rivals = truth.clone()
         rivals[list(ends)] = -torch.inf
     return max(0.0, float(rivals.max() - truth[token]))
+
+
+def near_best(truth: Tensor, within_nats: float, ends: Sequence[int]) -> list[int]:
+    """Return the tokens whose `tie_gap_nats` is `within_nats` at most, the likeliest first."""
+    rivals = truth.clone()
+    rivals[list(ends)] = -torch.inf
+    near = (rivals >= rivals.max() - within_nats) | (truth >= truth.max() - within_nats)
+    found = [int(each) for each in near.nonzero()]
+    return sorted(found, key=lambda each: -float(truth[each]))

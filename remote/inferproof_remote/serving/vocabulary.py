@@ -1,11 +1,20 @@
 """A model's vocabulary: which ids a text is, and which id an engine means by a token's text."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
 from inferproof_remote.serving.client import TokenRef
+
+_BROKEN = "\ufffd"
+_AS_THEMSELVES = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = tuple(each for each in range(0x100) if each not in _AS_THEMSELVES)
+_BYTE_LETTERS: Mapping[str, int] = {
+    **{chr(each): each for each in _AS_THEMSELVES},
+    **{chr(0x100 + place): each for place, each in enumerate(_OTHERS)},
+}
 
 
 class AddedToken(Protocol):
@@ -74,22 +83,34 @@ class Vocabulary:
             return ref if ref < self.size else None
         return None if ref is None else self._by_text.get(ref)
 
-    def text_of(self, token: int) -> str:
-        """Return the text of one token; a part of a character reads as U+FFFD."""
-        return self._texts[token]
+    def bytes_of(self, token: int) -> bytes:
+        """Return what one token spells in UTF-8; nothing where that is not known."""
+        return self._bytes[token]
 
-    def openings(self, text: str) -> list[int]:
+    def openings(self, text: bytes) -> list[int]:
         """Return the tokens that `text` may begin with."""
-        starts = (text[:end] for end in range(1, min(len(text), self._longest) + 1))
-        return [self._alone[start] for start in starts if start in self._alone]
+        longest = max(map(len, self._by_bytes))
+        starts = (text[:end] for end in range(1, min(len(text), longest) + 1))
+        return [each for start in starts for each in self._by_bytes.get(start, ())]
 
     @cached_property
     def _texts(self) -> list[str]:
         return [self.decode([each]) for each in range(self.size)]
 
     @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self._texts))
+    def _bytes(self) -> list[bytes]:
+        spelt = self._tokenizer.convert_ids_to_tokens(range(self.size))
+        return [
+            _bytes_of_part(name or "") if _BROKEN in text else text.encode()
+            for text, name in zip(self._texts, spelt, strict=True)
+        ]
+
+    @cached_property
+    def _by_bytes(self) -> dict[bytes, list[int]]:
+        found: dict[bytes, list[int]] = {}
+        for token, piece in enumerate(self._bytes):
+            found.setdefault(piece, []).append(token)
+        return found
 
     @cached_property
     def _alone(self) -> dict[str, int]:
@@ -102,3 +123,14 @@ class Vocabulary:
         spelt = self._tokenizer.convert_ids_to_tokens(range(self.size))
         own = {name: each for each, name in enumerate(spelt) if name and name not in known}
         return own | self._alone
+
+
+def _bytes_of_part(name: str) -> bytes:
+    """Return the bytes of a token that is not of whole characters, from its name.
+
+    `<0xE2>` is one byte. Byte-level vocabularies spell each byte as a letter.
+    """
+    if re.fullmatch("<0x[0-9A-F]{2}>", name):
+        return bytes.fromhex(name[3:5])
+    letters = [_BYTE_LETTERS.get(each) for each in name]
+    return bytes(each for each in letters if each is not None) if None not in letters else b""

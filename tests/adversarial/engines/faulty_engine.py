@@ -2,7 +2,8 @@
 
 python faulty_engine.py --model DIR --port N [--fault NAME] [--when PHASE] [--hide FEATURE …]
 
-`--hide` takes away what an engine may lack: prompt_logprobs, logprobs, token_ids, id_prompts.
+`--hide` takes away what an engine may lack: prompt_logprobs, logprobs, token_ids, id_prompts, and
+special_tokens in its text.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from inferproof_remote.serving.faults import FAULTS, HONEST, Generated, PlainEngine, PlainModel
 
-HIDEABLE = ("prompt_logprobs", "logprobs", "token_ids", "id_prompts")
+HIDEABLE = ("prompt_logprobs", "logprobs", "token_ids", "id_prompts", "special_tokens")
 
 
 class Desk:
@@ -57,7 +58,8 @@ class Desk:
     def _choice(
         self, asked: dict[str, object], ids: list[int], made: Generated
     ) -> dict[str, object]:
-        text = self.tokenizer.decode(list(made.ids), skip_special_tokens=False)
+        hides = "special_tokens" in self.hidden
+        text = self.tokenizer.decode(list(made.ids), skip_special_tokens=hides)
         choice: dict[str, object] = {"index": 0, "text": text, "finish_reason": "length"}
         if "token_ids" not in self.hidden:
             choice["token_ids"] = list(made.ids)

@@ -16,7 +16,6 @@ from inferproof_remote.serving.fidelity import Question
 from inferproof_remote.serving.prompts import Rules
 from inferproof_remote.serving.records import Response
 from inferproof_remote.serving.reference import Yardsticks
-from inferproof_remote.serving.unseen import MOST_PLACES
 from inferproof_remote.serving.vocabulary import Tokenizer, Vocabulary
 from inferproof_remote.stream import Stream
 
@@ -110,12 +109,11 @@ def test_hidden_tokens_are_put_in_only_where_something_does_not_fit() -> None:
     assert (tokens, [gap > 3 for gap in found]) == ([4], [False, False, True, True])
 
 
-def test_few_hidden_tokens_are_put_in() -> None:
+def test_a_text_may_hide_many_tokens() -> None:
     text = "bcd" + "abcd" * 5
     ids = tuple(VOCABULARY.encode(text))
     tokens, found = gaps(replace(HONEST, text=text, ids=ids, is_told=False))
-    assert tokens == [len(ids) + MOST_PLACES]
-    assert sum(gap > 3 for gap in found) == 1
+    assert (tokens, found) == ([len(ids) + 5], [0.0] * (len(ids) + 5))
 
 
 @dataclass(frozen=True)
