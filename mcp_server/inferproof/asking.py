@@ -61,9 +61,12 @@ def submit(args: argparse.Namespace) -> int:
 
 def demo(args: argparse.Namespace) -> int:
     """Play the demo through a real client and server."""
+    from inferproof.campaign.templates import shipped_model
     from inferproof.demo import run
+    from inferproof.demo.smollm2 import smollm2
 
-    return run(keep=args.keep, as_json=args.json)
+    model = smollm2() if args.model == "smollm2" else shipped_model()
+    return run(keep=args.keep, model=model, as_json=args.json)
 
 
 def exit_code(answer: Answer) -> int:

@@ -63,6 +63,7 @@ COMMANDS: tuple[Command, ...] = (
                 choices=("kernel", "cpu-tiny", "engine-tiny", "demo"),
                 default="kernel",
             ),
+            _option("--model", "what engines serve: a folder, or NAME=FOLDER", metavar="MODEL"),
         ),
     ),
     Command(
@@ -103,7 +104,12 @@ COMMANDS: tuple[Command, ...] = (
         name="demo",
         help="play the demo: one honest kernel, several cheats",
         function="asking:demo",
-        arguments=(_option("--keep", "keep the demo's campaign in this folder", type=Path),),
+        arguments=(
+            _option("--keep", "keep the demo's campaign in this folder", type=Path),
+            _option(
+                "--model", "what its engines serve", choices=("tiny", "smollm2"), default="tiny"
+            ),
+        ),
     ),
     Command(
         name="approve",

@@ -25,8 +25,10 @@ def init(args: argparse.Namespace) -> int:
     """Write a new campaign folder."""
     from inferproof.campaign.files import STATE_FOLDER
     from inferproof.campaign.templates import init as write_template
+    from inferproof.campaign.templates import named_model
 
-    written = write_template(args.campaign, args.template)
+    model = None if args.model is None else named_model(args.model)
+    written = write_template(args.campaign, args.template, model)
     (args.campaign / STATE_FOLDER).mkdir(mode=0o700, exist_ok=True)
     where = args.campaign.resolve()
     text = (

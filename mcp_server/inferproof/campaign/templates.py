@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -18,14 +19,38 @@ Template: TypeAlias = Literal["kernel", "cpu-tiny", "engine-tiny", "demo"]
 TEMPLATES: tuple[Template, ...] = ("kernel", "cpu-tiny", "engine-tiny", "demo")
 
 
-def init(folder: Path, template: Template) -> tuple[Path, ...]:
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model that engines serve: its name in the campaign, its folder on this machine."""
+
+    name: str
+    folder: Path
+
+
+def shipped_model() -> Model:
+    """Return the tiny trained Qwen3 that comes with the package."""
+    folder = Path(str(resources.files("inferproof.demo").joinpath("model")))
+    return Model("tiny-qwen3", folder)
+
+
+def named_model(told: str) -> Model:
+    """Return the model of `FOLDER`, named like its folder, or of `NAME=FOLDER`."""
+    name, _, folder = told.rpartition("=")
+    place = Path(folder).expanduser().resolve()
+    return Model(name or place.name, place)
+
+
+def init(folder: Path, template: Template, model: Model | None = None) -> tuple[Path, ...]:
     """Write campaign.yaml, targets.yaml and the contracts of a template; return what was written.
 
+    Without a `model`, templates for engines serve the one that is shipped.
+
     Raises:
-        UsageError: one of the files is there already; then nothing is written.
+        UsageError: one of the files is there already, the template serves no model, or the model's
+            folder has no config.json; then nothing is written.
         InfrastructureError: the folder cannot be written.
     """
-    contents = _contents(folder, template)
+    contents = _contents(folder, template, model)
     for name in contents:
         if (folder / name).exists() or (folder / name).is_symlink():
             hint = "choose another folder, or edit what is there"
@@ -39,13 +64,17 @@ def init(folder: Path, template: Template) -> tuple[Path, ...]:
 
 # A small campaign is timed on two cores: one for the kernel, one for the clock.
 _ALL_CORES = frozenset({"kernel"})
+_SERVING = frozenset({"engine-tiny", "demo"})
 
 
-def _contents(folder: Path, template: Template) -> dict[str, bytes]:
-    campaign = _rendered(f"{template}.yaml.j2", {"name": _name(folder)})
+def _contents(folder: Path, template: Template, model: Model | None) -> dict[str, bytes]:
+    served = _served(template, model)
+    values = {"name": _name(folder), "model": json.dumps(served.name) if served else ""}
+    campaign = _rendered(f"{template}.yaml.j2", values)
     parsed = parse_bytes(Campaign, campaign, path=CAMPAIGN_FILE)
     threads = "null" if template in _ALL_CORES else "1"
-    target = {"threads": threads, "models": _models(template)}
+    models = {served.name: str(served.folder)} if served else {}
+    target = {"threads": threads, "models": json.dumps(models)}
     contents = {TARGETS_FILE: _rendered("targets.yaml.j2", target)}
     library = resources.files("inferproof.contracts")
     for component in parsed.value.components:
@@ -57,12 +86,18 @@ def _contents(folder: Path, template: Template) -> dict[str, bytes]:
     return contents | {CAMPAIGN_FILE: campaign}
 
 
-def _models(template: Template) -> str:
-    """Return the models of a template as YAML: the tiny one that is shipped, or none."""
-    if template in ("kernel", "cpu-tiny"):
-        return "{}"
-    folder = Path(str(resources.files("inferproof.demo").joinpath("model")))
-    return f"{{tiny-qwen3: {json.dumps(str(folder))}}}"
+def _served(template: Template, model: Model | None) -> Model | None:
+    """Return the model that the template's engines serve, None where it has no engine."""
+    if template not in _SERVING:
+        if model is not None:
+            what = f"template {template} serves no model, so {model.name} has no place in it"
+            raise UsageError(what, hint=f"take --template {' or '.join(sorted(_SERVING))}")
+        return None
+    served = model or shipped_model()
+    if not (served.folder / "config.json").is_file():
+        what = f"{served.folder} has no config.json, so it is no folder of a model"
+        raise UsageError(what, hint="name the folder with config.json, weights and tokenizer")
+    return served
 
 
 def _rendered(template: str, values: Mapping[str, str]) -> bytes:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from inferproof.campaign.templates import Model
 from inferproof.console import show, warn
 from inferproof.core.errors import InfrastructureError, UsageError
 from inferproof.demo.play import Played, Player, server_parameters
@@ -30,12 +31,12 @@ from inferproof.demo.story import (
 LOUD = "DEMO KEY: this campaign is sealed with a throw-away key; its approvals prove nothing."
 
 
-def run(*, keep: Path | None, as_json: bool) -> int:
+def run(*, keep: Path | None, model: Model, as_json: bool) -> int:
     """Play the demo in `keep`, or in a folder that is removed afterwards; return the exit code."""
     if keep is not None:
-        return _in_folder(_fresh(keep), as_json=as_json)
+        return _in_folder(_fresh(keep), model, as_json=as_json)
     with tempfile.TemporaryDirectory(prefix="inferproof-demo-") as folder:
-        return _in_folder(Path(folder) / "campaign", as_json=as_json)
+        return _in_folder(Path(folder) / "campaign", model, as_json=as_json)
 
 
 def _fresh(folder: Path) -> Path:
@@ -44,9 +45,10 @@ def _fresh(folder: Path) -> Path:
     return folder.resolve()
 
 
-def _in_folder(campaign: Path, *, as_json: bool) -> int:
+def _in_folder(campaign: Path, model: Model, *, as_json: bool) -> int:
     warn(LOUD)
-    _console("init", "--template", "demo", campaign=campaign)
+    served = f"{model.name}={model.folder}"
+    _console("init", "--template", "demo", "--model", served, campaign=campaign)
     _console("seal", "--demo-key", campaign=campaign)
     with as_file(files("inferproof.demo")) as here:
         played = asyncio.run(_agent(campaign, here))

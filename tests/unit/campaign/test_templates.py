@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from inferproof.campaign.files import open_campaign
-from inferproof.campaign.templates import TEMPLATES, Template, init
+from inferproof.campaign.templates import TEMPLATES, Template, init, named_model
 from inferproof.core.errors import InfrastructureError, UsageError
 
 
@@ -42,3 +42,25 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises((InfrastructureError, UsageError)):
         init(tmp_path / "file" / "below", "cpu-tiny")
+
+
+def test_a_model_of_ones_own_is_named_in_campaign_and_targets(tmp_path: Path) -> None:
+    model = tmp_path / "my model: {x}"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    init(tmp_path / "campaign", "engine-tiny", named_model(f"mine={model}"))
+    files = open_campaign(tmp_path / "campaign")
+    assert files.campaign.model is not None
+    assert files.campaign.model.name == "mine"
+    assert files.targets["local"].models == {"mine": str(model)}
+
+
+def test_a_folder_that_is_no_model_is_told_and_nothing_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no config.json"):
+        init(tmp_path / "campaign", "engine-tiny", named_model(str(tmp_path)))
+    assert not (tmp_path / "campaign").exists()
+
+
+def test_a_template_without_engines_takes_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="serves no model"):
+        init(tmp_path / "campaign", "kernel", named_model(str(tmp_path)))

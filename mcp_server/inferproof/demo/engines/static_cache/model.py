@@ -1,4 +1,4 @@
-"""Qwen3 in plain torch: fused projections, a static KV cache, prefill alone, decode in a batch."""
+"""Qwen3 or Llama in plain torch: fused projections, a static KV cache, prefill alone, decode in a batch."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,9 @@ class Layer:
         attention = "self_attn"
         self.qkv = torch.cat([get(f"{attention}.{name}_proj") for name in "qkv"])
         self.out = get(f"{attention}.o_proj")
-        self.q_norm, self.k_norm = get(f"{attention}.q_norm"), get(f"{attention}.k_norm")
+        self.has_qk_norm = f"{prefix}.{attention}.q_norm.weight" in weights
+        if self.has_qk_norm:
+            self.q_norm, self.k_norm = get(f"{attention}.q_norm"), get(f"{attention}.k_norm")
         self.gate_up = torch.cat([get("mlp.gate_proj"), get("mlp.up_proj")])
         self.down = get("mlp.down_proj")
         self.norm, self.mlp_norm = get("input_layernorm"), get("post_attention_layernorm")
@@ -85,8 +87,9 @@ class Model:
         normal = F.rms_norm(x, x.shape[-1:], layer.norm, self.eps)
         fused = F.linear(normal, layer.qkv).view(len(x), -1, self.dim)
         q, k, v = fused.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
-        q = F.rms_norm(q, q.shape[-1:], layer.q_norm, self.eps)
-        k = F.rms_norm(k, k.shape[-1:], layer.k_norm, self.eps)
+        if layer.has_qk_norm:
+            q = F.rms_norm(q, q.shape[-1:], layer.q_norm, self.eps)
+            k = F.rms_norm(k, k.shape[-1:], layer.k_norm, self.eps)
         return self._turn(q, places), self._turn(k, places), v
 
     def _turn(self, x, places):
