@@ -56,7 +56,7 @@ def test_a_model_of_ones_own_is_named_in_campaign_and_targets(tmp_path: Path) ->
 
 
 def test_a_folder_that_is_no_model_is_told_and_nothing_written(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no config.json"):
+    with pytest.raises(UsageError, match=r"no config\.json"):
         init(tmp_path / "campaign", "engine-tiny", named_model(str(tmp_path)))
     assert not (tmp_path / "campaign").exists()
 
