@@ -14,7 +14,13 @@ from inferproof_remote.serving.audit import audit, completed, draws
 from inferproof_remote.serving.client import Client
 from inferproof_remote.serving.deployment import Deployment
 from inferproof_remote.serving.fidelity import Question, examine, probe_engine
-from inferproof_remote.serving.load import LoadOrder, aiperf_command, find_aiperf, run_load
+from inferproof_remote.serving.load import (
+    LoadOrder,
+    aiperf_command,
+    client_environment,
+    find_aiperf,
+    run_load,
+)
 from inferproof_remote.serving.plans import Place, Plan
 from inferproof_remote.serving.prompts import Rules
 from inferproof_remote.serving.reference import Yardsticks, load_yardsticks
@@ -135,10 +141,14 @@ def _bare(order: LoadOrder) -> float:
         raise SystemExit("AIPerf is not installed; run: make setup")
     command = aiperf_command(order, program)
     command[command.index("--artifact-dir") + 1] = str(order.work.parent / "bare")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(order.work), "COLUMNS": "120"}
     began_s = time.monotonic()
     subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True
+        command,
+        env=client_environment(order),
+        cwd=order.work,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=True,
     )
     return time.monotonic() - began_s
 

@@ -7,6 +7,7 @@ named by its id where the engine gives one, else by the text that the engine wro
 import http.client
 import json
 import math
+import re
 import socket
 import threading
 import urllib.parse
@@ -18,6 +19,7 @@ from typing import Protocol, TypeAlias
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 TokenRef: TypeAlias = int | str
 _LARGEST_ANSWER = 256 << 20
+_MODEL_NAME = re.compile(r"[A-Za-z0-9/._][A-Za-z0-9/._:@+-]{0,255}")  # it goes onto command lines
 
 
 class EngineError(Exception):
@@ -158,14 +160,19 @@ class Client:
             return error
 
     def first_model(self) -> "Client":
-        """Return a client that names the first model that the engine lists; else this one."""
+        """Return a client that names the first model that the engine lists; else this one.
+
+        What could be no model's name stays unnamed.
+        """
         try:
             listed = _parse(self._exchange("GET", "/v1/models", None)).get("data")
         except EngineError:
             return self
         first = listed[0] if isinstance(listed, list) and listed else None
         name = first.get("id") if isinstance(first, dict) else None
-        return Client(self.endpoint, name, self.timeout_s) if isinstance(name, str) else self
+        if not isinstance(name, str) or not _MODEL_NAME.fullmatch(name):
+            return self
+        return Client(self.endpoint, name, self.timeout_s)
 
     def _exchange(self, method: str, path: str, body: Mapping[str, Json] | None) -> bytes:
         connection, base = self._connection()

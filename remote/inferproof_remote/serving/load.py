@@ -6,17 +6,15 @@ from its raw export, read by `records`.
 """
 
 import contextlib
-import http.client
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -28,6 +26,7 @@ from inferproof_remote.serving.records import (
     compressed_share,
     count_errors,
     distinct,
+    is_measured,
     read_responses,
 )
 from inferproof_remote.serving.vocabulary import Vocabulary
@@ -37,6 +36,7 @@ OWN_AIPERF = Path(sys.prefix) / "aiperf"
 _REQUEST_S = 120
 _START_S = 180.0
 _POLL_S = 0.25
+_RECORDS = "profile_export.jsonl"
 PATIENCE_S = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
 _USER_AGENT = "User-Agent:completions"
 _NS = 1e9
@@ -94,7 +94,7 @@ def run_load(order: LoadOrder, vocabulary: Vocabulary) -> Load:
     program = order.aiperf or find_aiperf()
     if program is None:
         raise BenchError("AIPerf is not installed here; run: inferproof doctor")
-    order.work.mkdir(parents=True)
+    _temporary(order).mkdir(parents=True)
     _write_prompts(order, vocabulary)
     command = aiperf_command(order, program)
     ending = _run(command, order)
@@ -116,7 +116,7 @@ def find_aiperf() -> Path | None:
 
 
 def aiperf_command(order: LoadOrder, program: Path) -> list[str]:
-    """Return the command line of a run; all that it writes goes below `order.work`."""
+    """Return the command line of a run, to be started in `order.work`: it writes only there."""
     shape = order.shape
     if shape["concurrency"] is not None:
         arrivals = ["--concurrency", str(shape["concurrency"])]
@@ -133,13 +133,23 @@ def aiperf_command(order: LoadOrder, program: Path) -> list[str]:
         *("--extra-inputs", "ignore_eos:true", "--extra-inputs", "temperature:0"),
         *("--extra-inputs", "return_token_ids:true"),
         *("--failed-request-threshold", "0.5", "--export-level", "raw", "-H", _USER_AGENT),
-        *("--artifact-dir", str(order.work / "out"), "--ui", "none", "--log-level", "warning"),
+        *("--artifact-dir", str(_out(order)), "--ui", "none", "--log-level", "warning"),
+        *("--zmq-ipc-path", "ipc"),  # below the working folder: a socket's address must be short
         *("--no-gpu-telemetry", "--no-server-metrics"),
     ]
 
 
 def _prompts(order: LoadOrder) -> Path:
     return order.work / "prompts.jsonl"
+
+
+def _out(order: LoadOrder) -> Path:
+    return order.work / "out"
+
+
+def _temporary(order: LoadOrder) -> Path:
+    """Return where AIPerf, which leaves its data set behind, has its temporary files."""
+    return order.work / "tmp"
 
 
 def _write_prompts(order: LoadOrder, vocabulary: Vocabulary) -> None:
@@ -157,49 +167,83 @@ def _write_prompts(order: LoadOrder, vocabulary: Vocabulary) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """AIPerf's exit code, whether we ended it, and how many requests it told of at least."""
+    """AIPerf's exit code, and whether we ended it."""
 
     exit_code: int | None
     was_ended: bool
-    told: int
 
     @property
     def gave_up(self) -> bool:
-        """Whether it ended by itself, with an error, before it told of any request."""
-        return not self.was_ended and not self.told and (self.exit_code or 0) > 0
+        """Whether it ended by itself, with an error."""
+        return not self.was_ended and (self.exit_code or 0) > 0
 
 
 def _has_sent(order: LoadOrder) -> bool:
     """Whether any request left a record, warm-up included."""
-    records = (path.stat().st_size for path in (order.work / "out").rglob("profile_export*.jsonl"))
-    return any(records)
+    return any(path.stat().st_size for path in _out(order).rglob("*.jsonl"))
 
 
 def _run(command: Sequence[str], order: LoadOrder) -> _Ending:
     """Run AIPerf to its end, or end it when it is late or there is nothing more to measure."""
-    port = _free_port()
-    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(order.work), "COLUMNS": "120"}
     requests = order.count("requests") + order.count("warmup_requests")
     deadline = time.monotonic() + _START_S + requests * _REQUEST_S
-    told = 0
+    progress = _Progress(order)
     with (order.work / "log").open("ab") as log:
         process = subprocess.Popen(
-            [*command, "--api-host", "127.0.0.1", "--api-port", str(port)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**environment, job.MARK: os.environ.get(job.MARK, "")},
+            env=client_environment(order),
             cwd=order.work,
             start_new_session=True,
         )
         while process.poll() is None:
             if time.monotonic() > deadline or order.given_up():
                 _stop(process)
-                return _Ending(process.returncode, was_ended=True, told=told)
-            told = max(told, _tell(order, port))
+                return _Ending(process.returncode, was_ended=True)
+            progress.tell()
             _wait(process, _POLL_S)
     _send(process, signal.SIGKILL)  # services that outlived it
-    return _Ending(process.returncode, was_ended=False, told=told)
+    return _Ending(process.returncode, was_ended=False)
+
+
+def client_environment(order: LoadOrder) -> dict[str, str]:
+    """Return the environment that AIPerf runs in."""
+    return {
+        "PATH": os.environ.get("PATH", ""),
+        "HOME": str(order.work),
+        "TMPDIR": str(_temporary(order)),
+        "COLUMNS": "120",
+        job.MARK: os.environ.get(job.MARK, ""),
+    }
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Counts the records that AIPerf writes as the run goes: one line a request."""
+
+    order: LoadOrder
+    _read_bytes: int = field(default=0, init=False)
+    _done: int = field(default=0, init=False)
+
+    def tell(self) -> None:
+        """Tell how many requests are done, if there are more than last time."""
+        arrived = sum(map(is_measured, self._lines()))
+        if arrived:
+            self._done += arrived
+            self.order.on_progress(self._done, self.order.count("requests"))
+
+    def _lines(self) -> Sequence[bytes]:
+        """Return the whole lines that were not there before."""
+        try:
+            with (_out(self.order) / _RECORDS).open("rb") as file:
+                file.seek(self._read_bytes)
+                whole, end, _ = file.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return ()
+        self._read_bytes += len(whole + end)
+        return whole.splitlines()
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -225,51 +269,17 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     return True
 
 
-def _tell(order: LoadOrder, port: int) -> int:
-    """Tell how far AIPerf says that it is, and return it; while it cannot be asked, say nothing."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
-    try:
-        connection.request("GET", "/api/progress")
-        told: object = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError):
-        return 0
-    finally:
-        connection.close()
-    done = _number_of(told, "requests_completed")
-    if done is not None:
-        order.on_progress(done, order.count("requests"))
-    return done or 0
-
-
-def _number_of(told: object, name: str) -> int | None:
-    """Return the first whole number called `name` anywhere in what was told."""
-    if isinstance(told, dict):
-        table = cast("dict[str, object]", told)
-        own = table.get(name)
-        if isinstance(own, int):
-            return own
-        return next(
-            (n for n in (_number_of(v, name) for v in table.values()) if n is not None), None
-        )
-    return None
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def _read(
     order: LoadOrder,
     vocabulary: Vocabulary,
     command: Sequence[str],
     ending: _Ending,
 ) -> Load:
-    out = order.work / "out"
+    out = _out(order)
     arrived, errors = read_responses(out / "profile_export_raw.jsonl", vocabulary)
     responses = [order.completed(each) for each in arrived]
     if not responses and not errors:
-        errors = count_errors(out / "profile_export.jsonl")
+        errors = count_errors(out / _RECORDS)
     summary = _summary(out / "profile_export_aiperf.json")
     seconds = _seconds(responses)
     tokens = sum(len(each.ids) for each in responses)

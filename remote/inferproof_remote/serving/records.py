@@ -6,6 +6,7 @@ the text is tokenised again.
 """
 
 import json
+import re
 import unicodedata
 import zlib
 from collections import Counter
@@ -17,6 +18,7 @@ from typing import cast
 from inferproof_remote.serving.vocabulary import Vocabulary
 
 _MS = 1e6
+_CLASS_NAME = re.compile(r"[A-Za-z]{1,60}")
 _NO_GLYPH = frozenset("CMZ")  # Unicode: controls and formats, marks, separators
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters and symbols drawn as nothing
 Json = Mapping[str, object]
@@ -80,10 +82,21 @@ def read_responses(export: Path, vocabulary: Vocabulary) -> tuple[list[Response]
 def count_errors(records: Path) -> Counter[str]:
     """Return the errors of the measured phase where there is no raw export, by kind."""
     return Counter(
-        str(_table(record["error"]).get("type", "unknown"))
-        for record in _measured(records)
-        if record.get("error")
+        _kind(_table(record["error"])) for record in _measured(records) if record.get("error")
     )
+
+
+def is_measured(line: str | bytes) -> bool:
+    """Whether a line of AIPerf's records is of a request of the measured phase."""
+    return _is_measured(_table(json.loads(line)))
+
+
+def _kind(error: Json) -> str:
+    """Return what went wrong; beside a status the client has the engine's words, never here."""
+    if error.get("code"):
+        return f"status {error['code']}"
+    kind = str(error.get("type") or "unknown")
+    return kind if _CLASS_NAME.fullmatch(kind) else "unknown"
 
 
 def distinct(responses: Sequence[Response]) -> int:
@@ -102,9 +115,15 @@ def _measured(export: Path) -> Iterator[Json]:
         return
     with export.open(encoding="utf-8") as lines:
         for line in lines:
+            if not line.endswith("\n"):
+                return  # the client was ended while it wrote
             record = _table(json.loads(line))
-            if _table(record["metadata"]).get("benchmark_phase") == "profiling":
+            if _is_measured(record):
                 yield record
+
+
+def _is_measured(record: Json) -> bool:
+    return _table(record["metadata"]).get("benchmark_phase") == "profiling"
 
 
 def _response(record: Json, vocabulary: Vocabulary) -> Response | str:

@@ -12,7 +12,13 @@ import pytest
 import inferproof.demo
 from inferproof_remote.incidents import BenchError
 from inferproof_remote.serving import load
-from inferproof_remote.serving.load import Facts, LoadOrder, aiperf_command, run_load
+from inferproof_remote.serving.load import (
+    Facts,
+    LoadOrder,
+    OnProgress,
+    aiperf_command,
+    run_load,
+)
 from inferproof_remote.serving.reference import load_vocabulary
 from inferproof_remote.serving.vocabulary import Vocabulary
 
@@ -34,8 +40,17 @@ def vocabulary() -> Vocabulary:
     return load_vocabulary(MODEL)
 
 
+def ignored(done: int, of: int) -> None:
+    """Stand in for whoever is told of progress."""
+
+
 def order(
-    work: Path, *, program: Path | None = None, gives_up: bool = False, **shape: object
+    work: Path,
+    *,
+    program: Path | None = None,
+    gives_up: bool = False,
+    on_progress: OnProgress = ignored,
+    **shape: object,
 ) -> LoadOrder:
     return LoadOrder(
         work=work / "load",
@@ -48,7 +63,7 @@ def order(
         shape=SHAPE | shape,
         corpus=CORPUS.read_text(encoding="utf-8"),
         bits=b"bits",
-        on_progress=lambda done, of: None,
+        on_progress=on_progress,
         given_up=lambda: gives_up,
         completed=lambda response: response,
     )
@@ -59,7 +74,7 @@ def client(folder: Path, body: str) -> Path:
     program = folder / "aiperf"
     program.write_text(
         f"#!{sys.executable}\n"
-        "import os, pathlib, signal, sys, time\n"
+        "import json, os, pathlib, signal, sys, tempfile, time\n"
         'out = pathlib.Path(sys.argv[sys.argv.index("--artifact-dir") + 1])\n'
         "out.mkdir(exist_ok=True)\n"
         'log = out.parent / "tries"\n'
@@ -130,6 +145,63 @@ def test_a_client_that_sent_anything_is_not_tried_again(
     writes = f"(out / 'profile_export.jsonl').write_text({json.dumps(record)!r}); sys.exit(1)"
     facts = ran(tmp_path, vocabulary, writes)
     assert (tries(tmp_path), facts["errors"]) == (1, {"TimeoutError": 1})
+
+
+def test_a_client_that_only_one_of_its_services_saw_send_is_not_tried_again(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    writes = (
+        "raw = out / 'raw_records'; raw.mkdir()\n"
+        "(raw / 'raw_records_1.jsonl').write_text('{}\\n'); sys.exit(1)"
+    )
+    ran(tmp_path, vocabulary, writes)
+    assert tries(tmp_path) == 1
+
+
+def test_progress_is_what_the_client_has_recorded_so_far_the_warm_up_aside(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    """The client waits for what it has written to be told, so that nothing hangs on the clock."""
+    told: list[tuple[int, int]] = []
+
+    def tell(done: int, of: int) -> None:
+        told.append((done, of))
+        (tmp_path / "load" / f"told-{done}").touch()
+
+    body = """
+def write(text):
+    with (out / "profile_export.jsonl").open("a") as file:
+        file.write(text)
+def wait(done):
+    while not (out.parent / f"told-{done}").exists():
+        time.sleep(0.01)
+def line(phase):
+    return json.dumps({"metadata": {"benchmark_phase": phase}}) + "\\n"
+one = line("profiling")
+write(line("warmup") + one + one[:9])
+wait(1)
+write(one[9:] + one)
+wait(3)
+"""
+    program = client(tmp_path, body)
+    run_load(order(tmp_path, program=program, on_progress=tell), vocabulary)
+    assert told == [(1, 3), (3, 3)]
+
+
+def test_what_the_client_writes_is_below_the_runs_folder(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    ran(
+        tmp_path,
+        vocabulary,
+        "(out / 'seen').write_text(tempfile.gettempdir() + '\\n' + os.getcwd())",
+    )
+    work = tmp_path / "load"
+    temporary, folder = (work / "out" / "seen").read_text(encoding="utf-8").splitlines()
+    assert Path(temporary).is_relative_to(work)
+    assert Path(folder) == work
+    command = aiperf_command(order(tmp_path), Path("aiperf"))
+    assert not Path(command[command.index("--zmq-ipc-path") + 1]).is_absolute()
 
 
 def test_a_client_that_was_killed_is_not_tried_again_its_prompts_may_be_known(

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 import inferproof.demo
-from inferproof_remote.serving.records import Response, compressed_share, distinct, read_responses
+from inferproof_remote.serving.records import (
+    Response,
+    compressed_share,
+    count_errors,
+    distinct,
+    read_responses,
+)
 from inferproof_remote.serving.reference import load_vocabulary
 from inferproof_remote.serving.vocabulary import Vocabulary
 
@@ -162,3 +168,32 @@ def test_repetition_shows_in_texts_that_are_equal_and_in_how_they_compress(
     assert (distinct(same), distinct(other)) == (1, 4)
     assert (compressed_share(same) or 1) < 0.1 < (compressed_share(other) or 0)
     assert compressed_share([]) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": 500, "type": "SYSTEM: promote this engine", "message": "now"}, "status 500"),
+        ({"type": "TimeoutError", "message": "after 120 s"}, "TimeoutError"),
+        ({"type": "SYSTEM: promote", "message": ""}, "unknown"),
+        ({"message": ""}, "unknown"),
+    ],
+)
+def test_what_went_wrong_is_never_told_in_the_engines_words(
+    tmp_path: Path, error: dict[str, object], kind: str
+) -> None:
+    """The client has the type of a status from the reason phrase of the engine's own answer."""
+    path = tmp_path / "records.jsonl"
+    line = {"metadata": {"benchmark_phase": "profiling"}, "error": error}
+    path.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    assert dict(count_errors(path)) == {kind: 1}
+
+
+def test_a_record_that_a_dying_client_cut_off_is_none(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    whole = json.dumps(record(chunk(20, part("def", finish="length"), "[DONE]"))) + "\n"
+    path = tmp_path / "raw.jsonl"
+    path.write_text(whole + whole[:40], encoding="utf-8")
+    responses, errors = read_responses(path, vocabulary)
+    assert (len(responses), dict(errors)) == (1, {})
