@@ -142,7 +142,8 @@ def test_a_client_that_sent_anything_is_not_tried_again(
     tmp_path: Path, vocabulary: Vocabulary
 ) -> None:
     record = {"metadata": {"benchmark_phase": "profiling"}, "error": {"type": "TimeoutError"}}
-    writes = f"(out / 'profile_export.jsonl').write_text({json.dumps(record)!r}); sys.exit(1)"
+    line = json.dumps(record) + "\n"
+    writes = f"(out / 'profile_export.jsonl').write_text({line!r}); sys.exit(1)"
     facts = ran(tmp_path, vocabulary, writes)
     assert (tries(tmp_path), facts["errors"]) == (1, {"TimeoutError": 1})
 
