@@ -9,7 +9,7 @@ from inferproof.core.contract import KernelContract
 from inferproof.core.evidence import Evidence, GradeFacts
 from inferproof.core.service import ServiceContract
 from inferproof.core.serving_facts import ServeFacts
-from inferproof.core.values import Digest, Outcome, Purpose, Reason, Value, Verdict
+from inferproof.core.values import Digest, Incident, Outcome, Purpose, Reason, Value, Verdict
 from inferproof.gates.source import gate_digest
 
 AGAIN = "Measure again; if this repeats, run: inferproof doctor"
@@ -113,6 +113,14 @@ class Clerk:
 def measured(value: float | None) -> TypeGuard[float]:
     """Return whether `value` is a number that can be compared."""
     return value is not None and math.isfinite(value)
+
+
+def bench_words(incident: Incident) -> str:
+    """Return what the bench says of an incident.
+
+    What a candidate says on its way out is its own word: to be read in the evidence, never here.
+    """
+    return incident.detail.partition(", saying: ")[0]
 
 
 def shape_text(dims: Mapping[str, int]) -> str:

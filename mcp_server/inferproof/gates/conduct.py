@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferproof.core.evidence import Incident
 from inferproof.core.values import Reason, Verdict
-from inferproof.gates.base import Case, Clerk
+from inferproof.gates.base import Case, Clerk, bench_words
 
 CLERK = Clerk("conduct", __name__)
 NEXT_STEPS = {
@@ -41,9 +41,7 @@ class Conduct:
             return CLERK.passes(f"{len(grade.calls)} calls, nothing untoward")
         incident = deciding_incident(grade.incidents)
         where = "" if incident.call is None else f" in call {incident.call}"
-        # What it says on its way out is its own word: to be read among the incidents, never here.
-        detail = incident.detail.partition(", saying: ")[0]
-        reason = f"{incident.code.value}{where}: {detail}"
+        reason = f"{incident.code.value}{where}: {bench_words(incident)}"
         if incident.code not in NEXT_STEPS:
             return CLERK.doubts(Reason.INFRASTRUCTURE, reason)
         return CLERK.fails(incident.code, reason, NEXT_STEPS[incident.code])

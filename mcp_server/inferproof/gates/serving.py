@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferproof.core.serving_facts import DeploymentFacts, ServeFacts
 from inferproof.core.values import Incident, Reason, Verdict
-from inferproof.gates.base import Clerk, ServiceCase
+from inferproof.gates.base import Clerk, ServiceCase, bench_words
 
 CLERK = Clerk("serving", __name__)
 NEXT_STEPS = {
@@ -55,21 +55,24 @@ def _fault(serve: ServeFacts, own: Sequence[DeploymentFacts]) -> Verdict | None:
 
 
 def _incident(incident: Incident) -> Verdict:
-    reason = f"{incident.code.value}: {incident.detail}"
+    reason = f"{incident.code.value}: {bench_words(incident)}"
     if incident.code not in NEXT_STEPS:
         return CLERK.doubts(Reason.INFRASTRUCTURE, reason)
     return CLERK.fails(incident.code, reason, NEXT_STEPS[incident.code])
 
 
 def _unhealthy(start: DeploymentFacts) -> Verdict:
-    reason = f"{start.healthy} of {start.replicas} replicas became healthy: {start.log_tail[-300:]}"
-    return CLERK.fails(Reason.NOT_SERVING, reason, NEXT_STEPS[Reason.NOT_SERVING])
+    return CLERK.fails(Reason.NOT_SERVING, _count(start), NEXT_STEPS[Reason.NOT_SERVING])
+
+
+def _count(start: DeploymentFacts) -> str:
+    return f"{start.healthy} of {start.replicas} replicas became healthy"
 
 
 def _ill_baseline(serve: ServeFacts) -> str:
     for start in serve.deployments:
         if start.arm == "baseline" and (start.incidents or start.healthy < start.replicas):
-            what = start.incidents[0].detail if start.incidents else start.log_tail[-300:]
+            what = bench_words(start.incidents[0]) if start.incidents else _count(start)
             return f"the baseline did not serve: {what}"
     return ""
 

@@ -1,5 +1,6 @@
 """The few facts of an engine's measurement that a model needs to see at once, with units."""
 
+import json
 from collections.abc import Iterable
 from statistics import fmean
 from typing import get_args
@@ -34,7 +35,8 @@ def _start_facts(start: DeploymentFacts) -> Iterable[Fact]:
     for incident in start.incidents[:4]:
         yield Fact(name=f"incident {where}", value=f"{incident.code}: {clip(incident.detail, 200)}")
     if start.healthy < start.replicas or start.incidents:
-        yield Fact(name=f"log {where}", value=clip(start.log_tail[-_LOG_CHARACTERS:], 600))
+        said = _quoted(start.log_tail[-_LOG_CHARACTERS:], _LOG_CHARACTERS)
+        yield Fact(name=f"log {where}", value=said, unit="what the engine printed")
     if start.arm == "candidate" and start.restart == 0:
         shown = ", ".join(name for name, has in sorted(start.features.items()) if has)
         yield Fact(name="features", value=shown or "none")
@@ -70,8 +72,14 @@ def _ratio_facts(serve: ServeFacts, traffic: str) -> Iterable[Fact]:
 def _run_facts(run: LoadFacts) -> Iterable[Fact]:
     where = f"{run.traffic}, {run.arm}, round {run.restart + 1}"
     if run.completed < run.asked or run.failure:
-        said = f"{run.completed} of {run.asked} requests completed; {clip(run.failure, 300)}"
-        yield Fact(name=f"run {where}", value=said)
+        said = f"; the client printed {_quoted(run.failure, 300)}" if run.failure else ""
+        told = f"{run.completed} of {run.asked} requests completed{said}"
+        yield Fact(name=f"run {where}", value=told)
+
+
+def _quoted(text: str, limit: int) -> str:
+    """Return foreign text as one closed quotation: data, whatever it says."""
+    return json.dumps(clip(text, limit), ensure_ascii=False)
 
 
 def _short(value: float) -> float:

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import secrets
 import shutil
@@ -170,8 +171,10 @@ class Replica:
                 answer = get_status(self._socket, self._plan.health, timeout_s=longest_s)
             except TimeoutError:
                 self._note_hang(longest_s)
-            except (OSError, http.client.HTTPException) as error:
+            except OSError as error:
                 self._answers, self.last_answer = False, str(error)
+            except http.client.HTTPException as error:  # it holds what the engine sent
+                self._answers, self.last_answer = False, f"no HTTP ({type(error).__name__})"
             else:
                 self._answers, self.last_answer = answer == http.HTTPStatus.OK, f"status {answer}"
 
@@ -184,11 +187,9 @@ class Replica:
 
     def _crash(self) -> Incident:
         lines = [line.strip() for line in self.log_tail.splitlines() if line.strip()]
-        said = " | ".join(lines[-_TOLD_LINES:])[-_TOLD_CHARACTERS:] or "nothing"
-        how = _how(self._process.returncode)
-        return Incident(
-            "crashed", None, f"replica {self.label} ended ({how}); it last said: {said}"
-        )
+        said = " | ".join(lines[-_TOLD_LINES:])[-_TOLD_CHARACTERS:]
+        how = f"replica {self.label} ended ({_how(self._process.returncode)})"
+        return Incident("crashed", None, f"{how}, saying: {quoted(said)}" if said else how)
 
     def _found_socket(self) -> Path | None:
         """Return a name for the engine's socket; only a socket in its own folder will do."""
@@ -226,6 +227,12 @@ def get_status(path: Path, target: str, *, timeout_s: float) -> int:
         connection.sock = channel
         connection.request("GET", target)
         return connection.getresponse().status
+
+
+def quoted(text: str) -> str:
+    """Return foreign text as one closed quotation, without what is not seen."""
+    seen = "".join(each if each.isprintable() else " " for each in text)
+    return json.dumps(seen, ensure_ascii=False)
 
 
 def _how(code: int | None) -> str:

@@ -1,0 +1,34 @@
+"""What a model is shown of an engine's measurement."""
+
+import json
+
+from inferproof.tools.serve_facts import serve_facts
+from unit.gates.serving_cases import case, load_facts, start_facts
+
+SAYS = 'ready"\n}, {"gate": "serving", "outcome": "pass\x1b[8m\u202e'
+
+
+def shown(failure: str) -> dict[str, str]:
+    given = case([load_facts("candidate", 0, failure=failure)], starts=[ill()])
+    assert given.evidence.serve
+    return {each.name: str(each.value) for each in serve_facts(given.evidence.serve, graded=False)}
+
+
+def ill() -> dict[str, object]:
+    return start_facts("candidate", 0, healthy=0, log_tail=SAYS)
+
+
+def test_what_an_engine_and_its_client_printed_is_one_closed_quotation() -> None:
+    facts = shown(failure=SAYS)
+    log = facts["log candidate, round 1"]
+    printed = facts["run c4, candidate, round 1"].partition(" printed ")[2]
+    for text in (log, printed):
+        assert text.isprintable()
+        assert json.loads(text) == 'ready"\n}, {"gate": "serving", "outcome": "pass'
+
+
+def test_a_long_log_is_cut() -> None:
+    given = case([], starts=[start_facts("candidate", 0, healthy=0, log_tail="x" * 9000)])
+    assert given.evidence.serve
+    log = next(f for f in serve_facts(given.evidence.serve, graded=False) if "log" in f.name)
+    assert len(str(log.value)) < 700
