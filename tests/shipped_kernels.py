@@ -17,9 +17,13 @@ from inferproof_remote.kernel import Extent, Kernel, parse_kernel
 from inferproof_remote.oracle import Oracle, Question
 
 LIBRARY = Path(__file__).parents[1] / "contracts" / "kernels"
-NAMES = ("matmul", "rms_norm", "rotary_embedding", "silu_and_mul", "softmax", "topk_router")
+NAMES = (
+    *("fused_add_rms_norm", "gqa_paged_decode", "matmul", "reshape_and_cache", "rms_norm"),
+    *("rotary_embedding", "silu_and_mul", "softmax", "topk_router"),
+)
 MODEL = {"hidden": 256, "inter": 160, "heads": 6, "kv_heads": 2, "head_dim": 64, "experts": 64}
 MOST = 200
+MOST_OF = {"gqa_paged_decode": 12}  # whose cost is a product of three dims
 Compute: TypeAlias = Callable[..., Tensors]
 
 
@@ -33,7 +37,8 @@ def load(name: str, *, most: int = MOST) -> tuple[Kernel, Oracle]:
     contract = read_contract(name)
     fixed = {dim: MODEL[dim] for dim in contract.dims if contract.dims[dim].from_model}
     raw = contract.model_dump(mode="json", by_alias=True)
-    kernel = parse_kernel(raw, fixed=fixed, most=dict.fromkeys(contract.dims, most))
+    largest = dict.fromkeys(contract.dims, min(most, MOST_OF.get(name, most)))
+    kernel = parse_kernel(raw, fixed=fixed, most=largest)
     return kernel, Oracle(kernel, LIBRARY / name)
 
 
@@ -153,7 +158,59 @@ def _router_other_ties(logits: Tensor, *, top_k: int) -> Tensors:
     return {"weights": best / best.sum(-1, keepdim=True), "ids": ids.int()}
 
 
+def _fused_add_unrounded(x: Tensor, residual: Tensor, weight: Tensor, *, eps: float) -> Tensors:
+    total = x.float() + residual.float()
+    scale = torch.rsqrt(total.square().mean(-1, keepdim=True) + eps)
+    return {"y": (total * scale * weight.float()).to(x.dtype), "residual": total.to(x.dtype)}
+
+
+def _fused_add_three_roundings(
+    x: Tensor, residual: Tensor, weight: Tensor, *, eps: float
+) -> Tensors:
+    total = x + residual
+    return {**_rms_two_roundings(total, weight, eps=eps), "residual": total}
+
+
+def _decode_in_parts(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_lens: Tensor
+) -> Tensors:
+    """Parts of 24 keys, bf16 probabilities, joined by their maxima."""
+    rows: list[Tensor] = []
+    for query, table, count in zip(q, block_table.long(), seq_lens, strict=True):
+        length = int(count)
+        k, v = (cache[table].flatten(0, 1)[:length].float() for cache in (k_cache, v_cache))
+        groups = query.shape[0] // k.shape[1]
+        k, v = (each.repeat_interleave(groups, dim=1) for each in (k, v))
+        most = torch.full((query.shape[0], 1), -torch.inf)
+        total, joined = torch.zeros_like(most), torch.zeros(query.shape)
+        for start in range(0, length, 24):
+            part = slice(start, start + 24)
+            scores = torch.einsum("hd,lhd->hl", query.float(), k[part]) * query.shape[-1] ** -0.5
+            higher = torch.maximum(most, scores.amax(-1, keepdim=True))
+            powers, fade = (scores - higher).exp(), (most - higher).exp()
+            total = total * fade + powers.sum(-1, keepdim=True)
+            rounded = powers.to(q.dtype).float()
+            joined = joined * fade + torch.einsum("hl,lhd->hd", rounded, v[part])
+            most = higher
+        rows.append((joined / total).to(q.dtype))
+    return {"o": torch.stack(rows)}
+
+
+def _cache_one_by_one(
+    key: Tensor, value: Tensor, slot_mapping: Tensor, key_cache: Tensor, value_cache: Tensor
+) -> Tensors:
+    """In place, backwards: of tokens that share a slot the first stays."""
+    for token in reversed(range(len(slot_mapping))):
+        slot = int(slot_mapping[token])
+        if slot >= 0:
+            key_cache[slot], value_cache[slot] = key[token], value[token]
+    return {}
+
+
 HONEST: Mapping[str, tuple[Compute, ...]] = {
+    "fused_add_rms_norm": (_fused_add_unrounded, _fused_add_three_roundings),
+    "gqa_paged_decode": (_decode_in_parts,),
+    "reshape_and_cache": (_cache_one_by_one,),
     "rms_norm": (_rms_two_roundings, _rms_chunked),
     "silu_and_mul": (_silu_two_roundings, _silu_by_tanh),
     "rotary_embedding": (_rope_complex,),

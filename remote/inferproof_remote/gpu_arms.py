@@ -4,7 +4,6 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias, cast
@@ -18,17 +17,15 @@ from inferproof_remote.build_triton import (
     variant_of,
 )
 from inferproof_remote.cuda_driver import find_attributes
-from inferproof_remote.cuda_kernels import ITEM_BYTES
 from inferproof_remote.draws import CANDIDATE
-from inferproof_remote.expressions import evaluate
+from inferproof_remote.gpu_layout import shared_bytes, tensor_bytes, tensor_offsets, tensor_rows
 from inferproof_remote.gpu_process import DeviceProcess
 from inferproof_remote.gpu_timing import LONGEST
-from inferproof_remote.gpu_wire import spread
 from inferproof_remote.grade import Order
 from inferproof_remote.incidents import BenchError
 from inferproof_remote.inputs import Tensors
 from inferproof_remote.job import as_number, as_table, as_texts
-from inferproof_remote.kernel import Dims, Kernel, TensorShape
+from inferproof_remote.kernel import Dims
 from inferproof_remote.launches import LaunchPlan, Resolved, parse_launches, resolve
 from inferproof_remote.numerics import copy_bytes, tensor_of
 from inferproof_remote.stream import Stream
@@ -36,7 +33,6 @@ from inferproof_remote.workshop import Workshop
 
 Json: TypeAlias = dict[str, object]
 _CHAIN_S = 120.0
-_LEAST_SHARED_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +108,9 @@ class Candidate:
         kernel, shared = self._order.kernel, self.process.shared
         offsets = tensor_offsets(kernel, dims)
         for tensor in kernel.inputs:
-            copy_bytes(inputs[tensor.name], shared.view(offsets[tensor.name], _bytes(tensor, dims)))
+            copy_bytes(
+                inputs[tensor.name], shared.view(offsets[tensor.name], tensor_bytes(tensor, dims))
+            )
         request = self._request("call", dims) | {
             "shape": ",".join(map(str, dims.values())),
             "offsets": offsets,
@@ -123,10 +121,10 @@ class Candidate:
             seconds=as_number(answer["seconds"], "seconds"),
             outputs={
                 tensor.name: tensor_of(
-                    shared.view(offsets[tensor.name], _bytes(tensor, dims)),
+                    shared.view(offsets[tensor.name], tensor_bytes(tensor, dims)),
                     *(tensor.dtype, tensor.extents(dims)),
                 )
-                for tensor in kernel.outputs
+                for tensor in kernel.results
             },
             guards={
                 name: int(as_number(count, name))
@@ -209,43 +207,6 @@ def device_here() -> Mapping[str, int]:
     if found is None:
         raise BenchError("there is no NVIDIA GPU here")
     return found
-
-
-def tensor_rows(kernel: Kernel, dims: Dims) -> Json:
-    """Return the tensors of a call as rows of a request."""
-    return {
-        "inputs": [_row(each, kernel, dims) for each in kernel.inputs],
-        "outputs": [_row(each, kernel, dims) for each in kernel.outputs],
-    }
-
-
-def tensor_offsets(kernel: Kernel, dims: Dims) -> dict[str, int]:
-    """Return where in the shared memory each tensor of a call lies."""
-    tensors = (*kernel.inputs, *kernel.outputs)
-    return spread({each.name: _bytes(each, dims) for each in tensors})[0]
-
-
-def shared_bytes(kernel: Kernel) -> int:
-    """Return room for the largest call that the contract allows."""
-    most = {name: extent.high for name, extent in kernel.extents.items()}
-    tensors = (*kernel.inputs, *kernel.outputs)
-    needed = spread({each.name: _bytes(each, most) for each in tensors})[1]
-    return max(needed, _LEAST_SHARED_BYTES)
-
-
-def _row(tensor: TensorShape, kernel: Kernel, dims: Dims) -> Json:
-    span = tensor.span
-    return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "count": prod(tensor.extents(dims)),
-        "fixed": tensor.name in kernel.prepare,
-        "span": None if span is None else [evaluate(bound, dims) for bound in span],
-    }
-
-
-def _bytes(tensor: TensorShape, dims: Dims) -> int:
-    return prod(tensor.extents(dims)) * ITEM_BYTES[tensor.dtype]
 
 
 def _cubin(order: Order) -> bytes:

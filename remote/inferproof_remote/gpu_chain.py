@@ -25,6 +25,7 @@ NOT_WATCHED = (1 << 64) - 1
 _THREADS = 256
 _BLOCKS_PER_MULTIPROCESSOR = 8
 _VECTORS_PER_THREAD = 4
+_HOLD_CYCLES = 300_000
 _WORD = 1 << 64
 
 Kind: TypeAlias = Literal["real", "null", "write", "flush"]
@@ -33,12 +34,16 @@ Allocate: TypeAlias = Callable[[int], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorPlan:
-    """One argument of the calls; `fixed` ones are the same in all links, as weights are."""
+    """One argument of the calls; `fixed` ones are the same in all links, as weights are.
+
+    A `mutated` one is an input that the call changes: it is derived, and then judged as an output.
+    """
 
     name: str
     dtype: str
     count: int
     fixed: bool = False
+    mutated: bool = False
     span: tuple[int, int] | None = None
 
     @property
@@ -137,6 +142,13 @@ class Harness:
         """Read more than the cache holds, so that nothing else is left in it."""
         vectors = size_bytes // VECTOR_BYTES
         self._run("ip_flush", vectors, stream, [_at(buffer), _whole(vectors), _at(sink)])
+
+    def hold(self, stream: Handle) -> None:
+        """Keep the device busy while the host hands over what comes next.
+
+        Else the time between an event and the first kernel behind it is the host's, and varies.
+        """
+        self._run("ip_hold", 1, stream, [_whole(_HOLD_CYCLES)])
 
     def count_other(self, address: int, size_bytes: int, byte: int, found: int) -> None:
         """Add how many bytes differ from `byte` to the number at `found`."""
@@ -282,6 +294,7 @@ class Chain:
         self._set(key, watched)
         stream, (first, last) = self._recorder.stream, self._marks
         began = time.perf_counter()
+        self._harness.hold(stream)
         self._driver.record(first, stream)
         graph()
         self._driver.record(last, stream)

@@ -28,7 +28,8 @@ from inferproof_remote.inputs import InputMaker, Tensors
 from inferproof_remote.launches import UnfitLaunch
 from inferproof_remote.line import Ended
 from inferproof_remote.mutants import mutant_facts
-from inferproof_remote.oracle import Errors, History, Oracle
+from inferproof_remote.oracle import History, Oracle
+from inferproof_remote.repeats import Repeats
 
 Json: TypeAlias = dict[str, object]
 _COMPILE_S = 120
@@ -60,9 +61,6 @@ def run(order: Order, begun: Begun) -> Json:
 
 
 def _unable(order: Order) -> Incident | None:
-    if order.kernel.mutates:
-        what = "contracts whose inputs are mutated cannot be judged on a GPU yet"
-        return Incident("infrastructure", None, what)
     if not order.manifest.get("launches"):
         return Incident("import_failed", None, _NO_LAUNCHES)
     if not torch.cuda.is_available():
@@ -82,9 +80,7 @@ class GpuGrading:
         self._oracle = oracle
         self._maker = maker
         self._history = History(begun.bits)
-        self._bases = {call.base for call in plan.calls if call.base is not None}
-        self._fine: dict[int, bool] = {}
-        self._firsts: dict[int, Tensors] = {}
+        self._repeats = Repeats(plan)
         self._records: list[CallRecord] = []
         self._incidents: list[Incident] = []
         self._measured: Json = {}
@@ -97,8 +93,9 @@ class GpuGrading:
         calls = self._plan.calls[: self._plan.settled]
         try:
             harness = compile_harness()
-            race = self._new_race(stack, harness)
-            candidate = race.candidate
+            candidate = Candidate(self._order, self._begun.bits, harness)
+            stack.enter_context(candidate)
+            race = self._new_race(candidate, harness)
             candidate.compile_for([call.dims for call in self._plan.calls])
             candidate.start()
             self._candidate = candidate
@@ -107,7 +104,7 @@ class GpuGrading:
                 self._make(candidate, call)
                 if self._incidents:
                     return
-            if self._order.timing and all(self._fine.values()):
+            if race is not None and self._repeats.all_fine:
                 self._run(race)
         except Ended as ended:
             self._incidents.append(Incident(ended.code, len(self._records), ended.detail))
@@ -119,7 +116,7 @@ class GpuGrading:
     def facts(self) -> Json:
         """Return what was seen, in the form of the evidence."""
         return {
-            "incidents": [asdict(incident) for incident in self._incidents],
+            "incidents": [asdict(incident) for incident in self._all_incidents()],
             "calls": [record.to_json() for record in self._records],
             "gpu": None if self._candidate is None else self._gpu(self._candidate),
         } | self._measured
@@ -137,17 +134,18 @@ class GpuGrading:
             "chains": self._chains,
         }
 
-    def _new_race(self, stack: ExitStack, harness: bytes) -> Race:
-        """Return the timed part; its baselines start beside the checks that come first."""
-        candidate = stack.enter_context(Candidate(self._order, self._begun.bits, harness))
+    def _new_race(self, candidate: Candidate, harness: bytes) -> Race | None:
+        """Return the timed part; its baselines are made beside the checks that come first."""
+        if self._begun.baselines is None:
+            return None
         race = Race(
             *(self._order, self._begun.bits),
             candidate=candidate,
+            baselines=self._begun.baselines,
             harness=harness,
             meter=self._meter,
         )
-        if self._order.timing:
-            race.start_baselines(stack, self._plan.timed)
+        race.ask_baselines(self._plan.timed)
         return race
 
     def _run(self, race: Race) -> None:
@@ -173,8 +171,8 @@ class GpuGrading:
         bars = self._oracle.bars
         errors = question.judge(outputs, bars, poisoned=True)
         errors = self._history.explain(outputs, question, errors, bars)
-        self._history.add(call.index, question.yardstick, whole=call.index in self._bases)
-        self._fine[call.index] = all(error.within(bars) for error in errors.values())
+        self._history.add(call.index, question.yardstick, whole=self._repeats.has_later(call))
+        fine = all(error.within(bars) for error in errors.values())
         self._records.append(
             CallRecord(
                 index=call.index,
@@ -183,7 +181,7 @@ class GpuGrading:
                 family=call.family,
                 seconds=answer.seconds,
                 outputs=errors,
-                same_bits=self._same_bits(call, outputs, errors),
+                same_bits=self._repeats.note(call, outputs, fine=fine),
             )
         )
 
@@ -194,18 +192,8 @@ class GpuGrading:
         for name in answer.mutated:
             self._incidents.append(Incident("input_mutated", call.index, f"{name} was changed"))
 
-    def _same_bits(self, call: PlannedCall, outputs: Tensors, errors: Errors) -> bool | None:
-        """Return whether a repeat gave the same bits; beyond tolerance it is an incident."""
-        if call.index in self._bases:
-            self._firsts[call.index] = outputs
-        if call.phase != "repeat" or call.base is None:
-            return None
-        first = self._firsts[call.base]
-        stale = any(error.stale_of is not None for error in errors.values())
-        if self._fine[call.base] and not self._fine[call.index] and not stale:
-            detail = f"the inputs of call {call.base} again, but outputs that are wrong now"
-            self._incidents.append(Incident("not_repeatable", call.index, detail))
-        return all(torch.equal(_raw(first[name]), _raw(value)) for name, value in outputs.items())
+    def _all_incidents(self) -> list[Incident]:
+        return self._incidents + self._repeats.incidents(self._records)
 
     def _inputs(self, call: PlannedCall) -> Tensors:
         if call.phase != "near_duplicate" or call.base is None:
@@ -243,7 +231,3 @@ def compile_harness() -> bytes:
         return cubin.read_bytes()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _raw(values: torch.Tensor) -> torch.Tensor:
-    return values.contiguous().view(-1).view(torch.uint8)

@@ -40,6 +40,7 @@ class Binding:
         self._launches = tuple(parse_resolved(each) for each in rows_of(spec["launches"]))
         self.inputs = tensor_plans(spec["inputs"])
         self.outputs = tensor_plans(spec["outputs"])
+        self.results = (*self.outputs, *(each for each in self.inputs if each.mutated))
         used = sorted({each.module for each in self._launches})
         self._modules = {number: driver.load(cubins[number]) for number in used}
         self._functions = tuple(
@@ -174,13 +175,14 @@ class Launcher:
         bound.launch(0)
         driver.record(self._marks[1], 0)
         driver.wait_all()
-        for tensor in binding.outputs:
+        mutated = self._mutated(bound, offsets)
+        for tensor in binding.results:
             target = self._shared.address + whole_of(offsets, tensor.name)
             driver.read(target, zones[tensor.name].address, tensor.size_bytes)
         return {
             "seconds": driver.seconds_between(*self._marks),
             "guards": self._broken_guards(zones, padded=False),
-            "mutated": self._mutated(bound, offsets),
+            "mutated": mutated,
             "needs": binding.needs(),
         }
 
@@ -213,6 +215,8 @@ class Launcher:
         changed: list[str] = []
         compare = ctypes.CDLL(None).memcmp
         for tensor in bound.binding.inputs:
+            if tensor.mutated:
+                continue
             now = ctypes.create_string_buffer(tensor.size_bytes)
             zone = bound.zones[tensor.name]
             self._driver.read(ctypes.addressof(now), zone.address, tensor.size_bytes)
@@ -233,20 +237,20 @@ class Launcher:
 
         def operation(slot: int, stream: Handle) -> Sequence[int]:
             calls[slot](stream)
-            return [places[slot][each.name] for each in binding.outputs]
+            return [places[slot][each.name] for each in binding.results]
 
         chain = Chain(
             self._ready(),
             StreamRecorder(self._driver),
             inputs=binding.inputs,
-            outputs=binding.outputs,
+            outputs=binding.results,
             places=places,
             seed=whole_of(request, "seed"),
             allocate=lambda size: self._driver.map_apart(size, self._rng)[0],
             longest=whole_of(request, "longest"),
         )
         self._timers[str(request["id"])] = ChainTimer(
-            *(chain, operation, self._driver, self._shared, binding.outputs),
+            *(chain, operation, self._driver, self._shared, binding.results),
             guards=lambda: self._broken_guards(zones, padded=True),
         )
         return {}

@@ -1,24 +1,21 @@
 """The timed part of a grading on a GPU: candidate and baselines by turns, and checks meanwhile."""
 
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from inferproof_remote.baseline import COMPILED, cache_folder
+from inferproof_remote.baseline import COMPILED
 from inferproof_remote.call_facts import CallRecord
 from inferproof_remote.cuda_driver import Driver
 from inferproof_remote.cuda_nvml import Meter
 from inferproof_remote.draws import CANDIDATE
 from inferproof_remote.expressions import evaluate
-from inferproof_remote.gpu_arms import Candidate, shared_bytes, tensor_offsets, tensor_rows
+from inferproof_remote.gpu_arms import Candidate
 from inferproof_remote.gpu_ceilings import measure_ceilings
 from inferproof_remote.gpu_chain import (
     Harness,
@@ -27,6 +24,7 @@ from inferproof_remote.gpu_chain import (
     draw_pool,
     pool_seed,
 )
+from inferproof_remote.gpu_layout import tensor_bytes, tensor_offsets, tensor_rows
 from inferproof_remote.gpu_process import DeviceProcess
 from inferproof_remote.gpu_serve import tensor_plans
 from inferproof_remote.gpu_timing import CACHES, LONGEST, ArmTimer, Cache, Round, Watched
@@ -62,13 +60,20 @@ class Race:
     """Times every arm on every timed shape."""
 
     def __init__(
-        self, order: Order, bits: bytes, *, candidate: Candidate, harness: bytes, meter: Meter
+        self,
+        order: Order,
+        bits: bytes,
+        *,
+        candidate: Candidate,
+        baselines: DeviceProcess,
+        harness: bytes,
+        meter: Meter,
     ) -> None:
         self._order = order
         self._bits = bits
         self.candidate = candidate
         self._cubin = harness
-        self._baselines = DeviceProcess("gpu_baseline", shared_bytes=shared_bytes(order.kernel))
+        self._baselines = baselines
         self._absent: dict[str, str] = {}
         self._laid: list[list[str]] = []
         self._courses: list[_Course] = []
@@ -76,35 +81,13 @@ class Race:
         self._meter = meter
         self.incidents: list[Incident] = []
 
-    def start_baselines(self, stack: ExitStack, timed: Sequence[Dims]) -> None:
-        """Start the process that runs the contract's baselines; it compiles them by itself."""
-        file = self._order.kernel.reference.partition(":")[0]
-        cache = self._cache(stack)
-        cache.mkdir(parents=True, exist_ok=True)
-        stack.enter_context(self._baselines)  # after its folder, so that it ends before it
-        env = {
-            "TORCHINDUCTOR_CACHE_DIR": str(cache),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "TRITON_CACHE_DIR": str(cache / "triton"),
-        }
-        self._baselines.start_trusted(str(self._order.contract / file), env=env)
+    def ask_baselines(self, timed: Sequence[Dims]) -> None:
+        """Have every baseline compiled for every shape, while other things are done."""
         self._baselines.shared.view(0, len(self._cubin))[:] = self._cubin
         self._baselines.post({"do": "open", "harness_bytes": len(self._cubin)})
         for number, dims in enumerate(timed):
             for name in self._order.kernel.baselines:
                 self._baselines.post(self._chain_request(name, number, dims))
-
-    def _cache(self, stack: ExitStack) -> Path:
-        """Return where baselines keep what they compile: what decides is compiled anew.
-
-        Whoever has this account could slow a baseline in a folder that outlives the job.
-        """
-        if not self._order.graded:
-            return cache_folder(self._order.contract)
-        fresh = tempfile.TemporaryDirectory(
-            prefix="compiled-", dir=self._order.job_dir, ignore_cleanup_errors=True
-        )
-        return Path(stack.enter_context(fresh))
 
     def await_baselines(self, count: int) -> None:
         """Wait until the baselines are ready on every shape."""
@@ -283,10 +266,10 @@ class _Checker:
         """Return the record of the watched call."""
         outputs = {
             tensor.name: tensor_of(
-                self._shared.view(self.offsets[tensor.name], self._size(tensor.name)),
+                self._shared.view(self.offsets[tensor.name], tensor_bytes(tensor, self._dims)),
                 *(tensor.dtype, tensor.extents(self._dims)),
             ).cuda()
-            for tensor in self._order.kernel.outputs
+            for tensor in self._order.kernel.results
         }
         question = self._oracle.ask(self._inputs_of(watched), self._dims)
         errors = question.judge(outputs, self._oracle.bars, poisoned=True)
@@ -320,10 +303,6 @@ class _Checker:
             tensor.name: self._tensors[tensor.name].view(*tensor.extents(self._dims))
             for tensor in self._order.kernel.inputs
         }
-
-    def _size(self, name: str) -> int:
-        tensor = next(each for each in self._order.kernel.outputs if each.name == name)
-        return torch.Size(tensor.extents(self._dims)).numel() * DTYPES[tensor.dtype].itemsize
 
     def _empty(self, tensor: TensorPlan) -> Tensor:
         dtype = DTYPES[tensor.dtype]

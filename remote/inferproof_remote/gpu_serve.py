@@ -70,6 +70,7 @@ def tensor_plans(raw: object) -> tuple[TensorPlan, ...]:
                 dtype=str(row["dtype"]),
                 count=whole_of(row, "count"),
                 fixed=row["fixed"] is True,
+                mutated=row["mutated"] is True,
                 span=None if span is None else (span[0], span[1]),
             )
         )

@@ -8,11 +8,13 @@ import importlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from inferproof_remote import build, build_cuda, job
+from inferproof_remote import build, build_cuda, gpu_ahead, job
+from inferproof_remote.gpu_process import DeviceProcess
 from inferproof_remote.incidents import Incident
 from inferproof_remote.kernel import Kernel, parse_kernel
 from inferproof_remote.sent import CHECKED, checked
@@ -61,6 +63,7 @@ class Begun:
     """What is known before the first call.
 
     The digests are of the bytes that are used, by the rules that the server names them by.
+    `baselines` has been loading since before the candidate was built, on a GPU that is timed.
     """
 
     bits: bytes
@@ -68,6 +71,7 @@ class Begun:
     contract_seen: str
     build: dict[str, object]
     strangers: tuple[Incident, ...]
+    baselines: DeviceProcess | None = None
 
 
 Grading = Callable[[Order, Begun], dict[str, object]]
@@ -79,21 +83,37 @@ def grade(job_dir: Path) -> dict[str, object]:
     order = _order(job_dir, spec)
     candidate = checked(order.candidate, job.as_table(spec["candidate_files"], "candidate_files"))
     contract = checked(order.contract, job.as_table(spec["contract_files"], "contract_files"))
-    built = _build(order, spec["build_cache"])
-    # Drawn only now: the candidate was committed before this job existed, and is built.
-    begun = Begun(
-        bits=os.urandom(BITS // 8),
-        candidate_seen=job.digest_json({"manifest": order.manifest, "files": candidate.digests}),
-        contract_seen=job.digest_json(contract.digests),
-        build=built,
-        strangers=(*candidate.strangers, *contract.strangers),
+    with ExitStack() as stack:
+        on_gpu = order.manifest["language"] in ("cuda", "triton")
+        strangers = (*candidate.strangers, *contract.strangers)
+        early = on_gpu and order.timing and not strangers
+        baselines = _ahead(stack, order) if early else None
+        built = built_candidate(order, spec["build_cache"])
+        # Drawn only now: the candidate was committed before this job existed, and is built.
+        begun = Begun(
+            bits=os.urandom(BITS // 8),
+            candidate_seen=job.digest_json(
+                {"manifest": order.manifest, "files": candidate.digests}
+            ),
+            contract_seen=job.digest_json(contract.digests),
+            build=built,
+            strangers=strangers,
+            baselines=baselines,
+        )
+        # The grader's own threads must not spin beside the candidate; read as torch is loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        module = "gpu_grade" if on_gpu else "grading"
+        run = cast("Grading", importlib.import_module(f"inferproof_remote.{module}").run)
+        return run(order, begun)
+
+
+def _ahead(stack: ExitStack, order: Order) -> DeviceProcess | None:
+    """Start the baselines' process, if there is a GPU that they could run on."""
+    if build_cuda.native_arch() is None:
+        return None
+    return gpu_ahead.start_baselines(
+        *(stack, order.kernel, order.contract), job_dir=order.job_dir, graded=order.graded
     )
-    # The grader's own threads must not spin beside the candidate; read when torch is first loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    on_gpu = order.manifest["language"] in ("cuda", "triton")
-    module = "gpu_grade" if on_gpu else "grading"
-    run = cast("Grading", importlib.import_module(f"inferproof_remote.{module}").run)
-    return run(order, begun)
 
 
 def _order(job_dir: Path, spec: Mapping[str, object]) -> Order:
@@ -115,7 +135,8 @@ def _order(job_dir: Path, spec: Mapping[str, object]) -> Order:
     )
 
 
-def _build(order: Order, cache: object) -> dict[str, object]:
+def built_candidate(order: Order, cache: object) -> dict[str, object]:
+    """Return the facts of a build, made now unless an earlier one's files came with the job."""
     out = order.library.parent
     if cache is None:
         return build.build(

@@ -23,6 +23,7 @@ from inferproof_remote.inputs import InputMaker, Tensors
 from inferproof_remote.mutants import mutant_facts
 from inferproof_remote.numerics import count_unwritten, tensor_of
 from inferproof_remote.oracle import Errors, History, Oracle
+from inferproof_remote.repeats import Repeats
 from inferproof_remote.session import CallResult
 
 Json: TypeAlias = dict[str, object]
@@ -91,12 +92,9 @@ class Grading:
         self._oracle = oracle
         self._maker = maker
         self._history = History(bits)
-        self._bases = {call.base for call in plan.calls if call.base is not None}
-        self._fine: dict[int, bool] = {}
-        self._firsts: dict[int, Tensors] = {}
+        self._repeats = Repeats(plan)
         self._records: list[CallRecord] = []
         self._incidents: list[Incident] = []
-        self._unrepeated: list[Incident] = []
         self._pairs: dict[int, list[Json]] = {}
         self._absent: dict[str, str] = {}
         self._told_at = 0.0
@@ -114,7 +112,7 @@ class Grading:
         self._arms.start_candidate()
         for call in self._plan.calls:
             if call.index == self._plan.settled:
-                if not all(self._fine.values()):
+                if not self._repeats.all_fine:
                     return
                 if self._plan.timed:
                     self._absent = self._arms.start_rivals(self._maker)
@@ -160,7 +158,6 @@ class Grading:
         self._met.add(shape)
         self._incidents += result.incidents
         answer = self._judge(call, given, result)
-        self._fine[call.index] = answer.fine
         self._records.append(
             CallRecord(
                 index=call.index,
@@ -169,7 +166,7 @@ class Grading:
                 family=call.family,
                 seconds=result.seconds,
                 outputs=answer.errors,
-                same_bits=self._same_bits(call, answer),
+                same_bits=self._repeats.note(call, answer.outputs, fine=answer.fine),
                 launch=call.launch,
             )
         )
@@ -182,7 +179,7 @@ class Grading:
             tensor.name: tensor_of(
                 result.outputs[tensor.name], tensor.dtype, tensor.extents(call.dims)
             )
-            for tensor in self._order.kernel.outputs
+            for tensor in self._order.kernel.results
         }
         # At a known address a remembered answer would do: there nothing goes unchecked.
         must = call.checked or result.revisited
@@ -192,29 +189,12 @@ class Grading:
         bars = self._oracle.bars
         errors = question.judge(outputs, bars, poisoned=True)
         errors = self._history.explain(outputs, question, errors, bars)
-        self._history.add(call.index, question.yardstick, whole=call.index in self._bases)
+        self._history.add(call.index, question.yardstick, whole=self._repeats.has_later(call))
         fine = all(error.within(bars) for error in errors.values())
         return _Answer(result=result, outputs=outputs, errors=errors, fine=fine)
 
-    def _same_bits(self, call: PlannedCall, answer: _Answer) -> bool | None:
-        """Return whether a repeat gave the same bits; take note if they are wrong now."""
-        if call.index in self._bases:
-            self._firsts[call.index] = answer.outputs
-        if call.phase != "repeat" or call.base is None or not answer.outputs:
-            return None
-        first = self._firsts[call.base]
-        if self._fine[call.base] and not answer.fine:
-            detail = f"the inputs of call {call.base} again, but outputs that are wrong now"
-            self._unrepeated.append(Incident("not_repeatable", call.index, detail))
-        return all(
-            torch.equal(_raw(first[name]), _raw(value)) for name, value in answer.outputs.items()
-        )
-
     def _all_incidents(self) -> list[Incident]:
-        """Return what happened; that a repeat failed is not said again of a proved replay."""
-        errors = [error for each in self._records for error in (each.outputs or {}).values()]
-        is_replay = any(error.stale_of is not None for error in errors)
-        return self._incidents if is_replay else self._incidents + self._unrepeated
+        return self._incidents + self._repeats.incidents(self._records)
 
     def _inputs(self, call: PlannedCall) -> Tensors:
         if call.phase != "near_duplicate" or call.base is None:
@@ -274,7 +254,3 @@ def empty_facts(order: Order, begun: Begun) -> Json:
         "ceilings": _NOT_MEASURED,
         "mutants": None,
     }
-
-
-def _raw(values: torch.Tensor) -> torch.Tensor:
-    return values.contiguous().view(-1).view(torch.uint8)

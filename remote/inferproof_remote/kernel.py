@@ -74,9 +74,15 @@ class Kernel:
     rms_bar: float
     p999_bar: float
     floor: str
+    exact: bool
     mutants: tuple[str, ...]
     roofline_bytes: Size
     roofline_flops: Size
+
+    @property
+    def results(self) -> tuple[TensorShape, ...]:
+        """Everything that a call writes and is judged by: outputs, and inputs that it changes."""
+        return (*self.outputs, *(each for each in self.inputs if each.name in self.mutates))
 
     def order(self, dims: Dims) -> dict[str, int]:
         """Return `dims` in the contract's order, clipped to what the contract allows."""
@@ -118,6 +124,7 @@ def parse_kernel(raw: object, *, fixed: Mapping[str, int], most: Mapping[str, in
         rms_bar=as_number(tolerance["rms_over_yardstick"], "rms_over_yardstick"),
         p999_bar=as_number(tolerance["p999_over_yardstick"], "p999_over_yardstick"),
         floor=str(tolerance["floor"]),
+        exact=tolerance.get("exact") is True,
         mutants=as_texts(table["mutants"], "mutants"),
         roofline_bytes=str(roofline["bytes"]),
         roofline_flops=str(roofline["flops"]),

@@ -56,11 +56,15 @@ _SURELY_KEPT = 2.0**-100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """What the contract allows: multiples of the yardstick's error, and the floor under it."""
+    """What the contract allows: multiples of the yardstick's error, and the floor under it.
+
+    `exact` allows no other bits than those of the reference, rounded to the output's dtype.
+    """
 
     rms: float
     p999: float
     floor: str
+    exact: bool = False
 
     @property
     def unit(self) -> float:
@@ -120,6 +124,10 @@ def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputE
     unwritten = count_unwritten(got, honest.expected) if poisoned else 0
     if not got.dtype.is_floating_point:
         return _judge_integers(got.flatten(), honest.expected.flatten(), unwritten)
+    if bars.exact:
+        bits = _BITS[got.element_size()]
+        wanted = honest.expected.to(got.dtype).flatten().view(bits)
+        return _judge_integers(got.flatten().view(bits), wanted, unwritten)
     length = _tile_length(got)
     values = got.flatten()
     yardstick = honest.yardstick.flatten()

@@ -36,7 +36,9 @@ class Oracle:
         self._reference = self._function(kernel.reference)
         self._align = None if kernel.align is None else self._function(kernel.align)
         self.yardstick = self._function(kernel.yardstick)
-        self.bars = Bars(rms=kernel.rms_bar, p999=kernel.p999_bar, floor=kernel.floor)
+        self.bars = Bars(
+            rms=kernel.rms_bar, p999=kernel.p999_bar, floor=kernel.floor, exact=kernel.exact
+        )
 
     def mutants(self) -> Mapping[str, Compute]:
         """Return the contract's own mutants by name."""

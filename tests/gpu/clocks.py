@@ -13,7 +13,6 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from math import prod
 from pathlib import Path
 from statistics import median
 
@@ -21,15 +20,15 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
 
 from inferproof_remote import build_cuda, gpu_memory
 from inferproof_remote.cuda_driver import Driver, Handle
-from inferproof_remote.expressions import evaluate
 from inferproof_remote.gpu_chain import SLOTS
 from inferproof_remote.gpu_grade import compile_harness
 from inferproof_remote.gpu_launcher import Binding, Launcher, StreamRecorder
+from inferproof_remote.gpu_layout import tensor_rows
 from inferproof_remote.gpu_process import DeviceProcess
 from inferproof_remote.gpu_timing import LONGEST, ArmTimer, Asks
 from inferproof_remote.gpu_wire import Json, SharedBytes
 from inferproof_remote.job import as_table
-from inferproof_remote.kernel import Kernel, TensorShape, parse_kernel
+from inferproof_remote.kernel import Kernel, parse_kernel
 from inferproof_remote.launches import parse_launches, resolve
 from inferproof_remote.stream import Stream
 
@@ -176,19 +175,7 @@ def _request(kernel: Kernel, spec: Mapping[str, object], dims: Mapping[str, int]
     return {
         "launches": [each.to_json() for each in plan.launches],
         "workspace_bytes": plan.workspace_bytes,
-        "inputs": [_tensor(each, kernel, dims) for each in kernel.inputs],
-        "outputs": [_tensor(each, kernel, dims) for each in kernel.outputs],
-    }
-
-
-def _tensor(tensor: TensorShape, kernel: Kernel, dims: Mapping[str, int]) -> Json:
-    span = tensor.span
-    return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "count": prod(tensor.extents(dims)),
-        "fixed": tensor.name in kernel.prepare,
-        "span": None if span is None else [evaluate(bound, dims) for bound in span],
+        **tensor_rows(kernel, dims),
     }
 
 

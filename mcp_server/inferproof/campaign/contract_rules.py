@@ -116,6 +116,8 @@ def _integer_ranges(contract: KernelContract) -> Iterator[Problem]:
 
 
 def _arguments(contract: KernelContract) -> Iterator[Problem]:
+    if not contract.outputs and not contract.mutates:
+        yield Problem(field=("outputs",), what="outputs: none, and nothing that the call `mutates`")
     for part, names in (("mutates", contract.mutates), ("prepare", contract.prepare)):
         for name in names:
             if name not in contract.inputs:

@@ -98,7 +98,8 @@ class Tolerance(Value):
     bounds, among the elements of a 16-bit output that rounding to nearest carries away from zero,
     the share that may be nearer to zero than they are: rounding leaves few, cutting all.
     `mean_over_yardstick` bounds all tiles together, in units of what rounding to `floor` really
-    costs: 1 is rounded once, about 1.4 twice, 2 has lost a bit.
+    costs: 1 is rounded once, about 1.4 twice, 2 has lost a bit. `exact` takes the right bits alone,
+    as of kernels that move data.
     """
 
     rms_over_yardstick: Annotated[float, Field(gt=0, le=100)] = 2.0
@@ -106,6 +107,7 @@ class Tolerance(Value):
     floor: DType
     cut_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     mean_over_yardstick: Annotated[float, Field(gt=0, le=100)] | None = None
+    exact: bool = False
 
 
 class Roofline(Value):
@@ -138,7 +140,7 @@ class KernelContract(Value):
     dims: Annotated[dict[Symbol, Dim], Field(min_length=1, max_length=8)]
     inputs: Annotated[dict[Symbol, Tensor], Field(min_length=1, max_length=16)]
     params: dict[Symbol, Param] = {}
-    outputs: Annotated[dict[Symbol, Tensor], Field(min_length=1, max_length=8)]
+    outputs: Annotated[dict[Symbol, Tensor], Field(max_length=8)]
     mutates: tuple[Symbol, ...] = ()
     prepare: tuple[Symbol, ...] = ()
     reuse: Reuse = Reuse()

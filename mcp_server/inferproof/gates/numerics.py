@@ -86,7 +86,8 @@ class Numerics:
 def judge_call(call: CallFacts, contract: KernelContract) -> Reason:
     """Return the worst that can be said of one call's outputs; ACCEPTED when nothing can."""
     found = [judge_output(error, contract.tolerance) for error in call.outputs.values()]
-    is_whole = set(contract.outputs) <= set(call.outputs) and set(contract.dims) <= set(call.dims)
+    written = {*contract.outputs, *contract.mutates}
+    is_whole = written <= set(call.outputs) and set(contract.dims) <= set(call.dims)
     if not is_whole or not measured(call.seconds):
         found.append(Reason.NOT_MEASURED)
     return min(found, key=WORST_FIRST.index)
