@@ -57,9 +57,14 @@ class Order:
             candidate=self.job_dir / CHECKED / "candidate" if arm == "candidate" else None,
             model=self.model,
             limits=job.as_table(self.spec["limits"], "limits"),
-            threads=int(job.as_number(self.spec["threads"], "threads")),
+            threads=self.threads,
             work=work,
         )
+
+    @property
+    def threads(self) -> int:
+        """How many threads an engine and the reference may use."""
+        return int(job.as_number(self.spec["threads"], "threads"))
 
     def tool(self, name: str) -> Path | None:
         """Return where the target says that a program lies."""
@@ -132,14 +137,19 @@ def serve(job_dir: Path) -> Facts:
 
 
 def _keep_exports(order: Order) -> None:
-    """Keep what each load run exported as a compressed file of the evidence; drop the rest."""
+    """Keep what each load run exported as a compressed file of the evidence; drop the rest.
+
+    A client that was killed has exported nothing: then what its services had written so far.
+    """
     files = order.job_dir / "out" / "files"
     files.mkdir(parents=True, exist_ok=True)
     work = order.job_dir / "work"
-    for export in sorted(work.glob("load-*/**/profile_export_raw.jsonl")):
-        name = export.relative_to(work).parts[0]
-        with export.open("rb") as whole, gzip.open(files / f"{name}.jsonl.gz", "wb") as packed:
-            shutil.copyfileobj(whole, packed)
+    for load in sorted(work.glob("load-*")):
+        exported = [*load.rglob("profile_export_raw.jsonl")]
+        for path in exported or sorted(load.rglob("raw_records_*.jsonl")):
+            packed = files / f"{load.name}.jsonl.gz"
+            with path.open("rb") as records, gzip.open(packed, "ab") as more:
+                shutil.copyfileobj(records, more)
     shutil.rmtree(work, ignore_errors=True)
 
 
@@ -185,7 +195,7 @@ def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> 
 
 
 def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -> Facts:
-    spec, bench = record.order.spec, facts.bench(record.order.place("baseline").threads)
+    spec, bench = record.order.spec, facts.bench(record.order.threads)
     names = ("separation", "sandbox", "cpu_model", "cores", "versions")
     return {
         "bits": examiner.bits.hex(),
