@@ -49,13 +49,8 @@ class Features:
         }
 
 
-def probe(
-    engine: Engine, ids: Sequence[int], text: str, *, logprobs: int, stream: Client | None = None
-) -> Features:
-    """Return what `engine` shows on one prompt, given as token ids and as text.
-
-    `stream` is the same engine where it can be asked for a streamed answer.
-    """
+def probe(engine: Engine, ids: Sequence[int], text: str, *, logprobs: int) -> Features:
+    """Return what `engine` shows on one prompt, given as token ids and as text."""
     plain = Request(prompt=tuple(ids), max_tokens=_OUTPUT_TOKENS)
     as_ids = engine.complete(plain)
     id_prompts = _took_ids(as_ids, engine.complete(replace(plain, prompt=text)), len(ids))
@@ -71,7 +66,7 @@ def probe(
         logprobs=listed >= _USEFUL_LISTED,
         token_ids=_tells_ids(told),
         ignore_eos=_runs_on(told),
-        stream=stream is not None and _streams(stream.stream(asked), told),
+        stream=isinstance(engine, Client) and _streams(engine.stream(asked)),
         listed=listed,
     )
 
@@ -114,7 +109,5 @@ def _runs_on(answer: Answer) -> bool:
     return isinstance(answer, Completion) and answer.completion_tokens == _OUTPUT_TOKENS
 
 
-def _streams(streamed: Answer, whole: Answer) -> bool:
-    if not (isinstance(streamed, Completion) and isinstance(whole, Completion)):
-        return False
-    return streamed.chunks > 1 and bool(streamed.text)
+def _streams(answer: Answer) -> bool:
+    return isinstance(answer, Completion) and answer.chunks > 1
