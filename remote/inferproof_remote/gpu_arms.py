@@ -138,6 +138,10 @@ class Candidate:
         request = self._request("chain", dims)
         self.process.ask(request | {"id": chain_id, "seed": seed, "longest": LONGEST}, _CHAIN_S)
 
+    def laid_out(self, dims: Dims) -> tuple[Json, list[bytes]]:
+        """Return what one call under `dims` launches on what, and the cubins that it needs."""
+        return self._request("call", dims), self._cubins
+
     def _request(self, verb: str, dims: Dims) -> Json:
         plan = self._plan(dims)
         return {

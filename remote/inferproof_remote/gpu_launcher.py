@@ -51,16 +51,20 @@ class Binding:
 
     def pack(self, addresses: Mapping[str, int]) -> Callable[[Handle], None]:
         """Return what launches one call on tensors at these addresses."""
-        steps = [
-            _Step(function, _shape(launch), function.pack(_values(launch.args, addresses)))
-            for function, launch in zip(self._functions, self._launches, strict=True)
-        ]
+        steps = self.steps(addresses)
 
         def launch_all(stream: Handle) -> None:
             for step in steps:
-                step.function.launch(step.shape, stream, step.packed)
+                step.launch(stream)
 
         return launch_all
+
+    def steps(self, addresses: Mapping[str, int]) -> "list[Step]":
+        """Return the launches of one call on tensors at these addresses, in order."""
+        return [
+            Step(function, _shape(launch), function.pack(_values(launch.args, addresses)))
+            for function, launch in zip(self._functions, self._launches, strict=True)
+        ]
 
     def needs(self) -> list[Json]:
         """Return what each launched kernel needs of a multiprocessor."""
@@ -72,11 +76,18 @@ class Binding:
             self._driver.unload(module)
 
 
-class _Step:
+class Step:
+    """One launch of a call."""
+
     def __init__(self, function: Function, shape: Shape, packed: Packed) -> None:
-        self.function = function
+        self.name = function.name
         self.shape = shape
-        self.packed = packed
+        self._function = function
+        self._packed = packed
+
+    def launch(self, stream: Handle) -> None:
+        """Put it into `stream`."""
+        self._function.launch(self.shape, stream, self._packed)
 
 
 class Bound:

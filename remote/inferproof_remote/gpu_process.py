@@ -69,22 +69,14 @@ class DeviceProcess:
     def start_apart(self, name: str) -> None:
         """Start it in a sandbox that sees our own code, the driver and the device."""
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        _stage(folder)
-        shared_account = describe().separation == "shared-account"
-        plan = SandboxPlan(
-            placed={} if shared_account else {_INSIDE: folder},
-            devices=tuple(Path(each) for each in _DEVICES if Path(each).exists()),
-            memory_mib=_LAUNCHER_MEMORY_MIB,
-            tmp_mib=_LAUNCHER_TMP_MIB,
-            processes=_LAUNCHER_PROCESSES,
-            env={name: os.environ[name] for name in _HANDED_ON if name in os.environ},
-        )
+        stage(folder)
+        plan = device_plan(folder)
         sandbox = self._stack.enter_context(Sandbox(plan, name=job.sandbox_name(name)))
 
         def spawn(argv: Sequence[str], log: int, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
             return sandbox.spawn(argv, stdout=log, pass_fds=fds)
 
-        self._start(spawn, str(folder if shared_account else _INSIDE), ["-I", "-B"])
+        self._start(spawn, place_of(folder), ["-I", "-B"])
 
     def start_trusted(self, *arguments: str, env: Mapping[str, str]) -> None:
         """Start it as an ordinary process: it runs the contract's own code."""
@@ -159,11 +151,28 @@ class DeviceProcess:
         return answer
 
 
-def _stage(folder: Path) -> None:
+def device_plan(folder: Path) -> SandboxPlan:
+    """Return a sandbox that sees `folder`, the driver and the device."""
+    return SandboxPlan(
+        placed={} if describe().separation == "shared-account" else {_INSIDE: folder},
+        devices=tuple(Path(each) for each in _DEVICES if Path(each).exists()),
+        memory_mib=_LAUNCHER_MEMORY_MIB,
+        tmp_mib=_LAUNCHER_TMP_MIB,
+        processes=_LAUNCHER_PROCESSES,
+        env={name: os.environ[name] for name in _HANDED_ON if name in os.environ},
+    )
+
+
+def place_of(folder: Path) -> str:
+    """Return where that sandbox sees `folder`."""
+    return str(folder if describe().separation == "shared-account" else _INSIDE)
+
+
+def stage(folder: Path, *more: str) -> None:
     """Lay our own code out for the sandbox, readable by whatever user runs it."""
     package = folder / "inferproof_remote"
     package.mkdir()
-    for name in _MODULES:
+    for name in (*_MODULES, *more):
         data = pkgutil.get_data("inferproof_remote", f"{name}.py")
         if data is None:
             raise BenchError(f"this bench lacks its own module {name}")

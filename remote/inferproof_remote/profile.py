@@ -5,7 +5,7 @@ import math
 import pkgutil
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import cast
 
@@ -17,17 +17,13 @@ from inferproof_remote.fairness import environment
 from inferproof_remote.incidents import Incident
 from inferproof_remote.kernel import Dims, Kernel, parse_kernel
 from inferproof_remote.mounts import SandboxPlan
+from inferproof_remote.profile_facts import NO_CEILINGS, not_built, not_measured, sizes
 from inferproof_remote.sandbox import Completed, Sandbox
 
 _RUN_S = 120.0
+_DEVICE = ("cuda", "triton")
 _STEPS = 3
 _LABEL = "outside torch operators"
-_NO_CEILINGS: Mapping[str, object] = {
-    "memory_bytes_per_s": None,
-    "cache_bytes_per_s": None,
-    "flops_per_s": None,
-    "last_level_cache_bytes": None,
-}
 _C_FUNCTION = "; a C function is one hot spot, nothing inside it was sampled"
 
 
@@ -70,20 +66,29 @@ class _Subject:
 
 def profile(job_dir: Path) -> dict[str, object]:
     """Return the candidate's hot spots and what bounds it, beside the machine's ceilings."""
+    if job.as_table(job.read_job(job_dir).spec["manifest"], "manifest")["language"] in _DEVICE:
+        return _on_device(job_dir)
     subject = _subject(job_dir)
     job.report_progress(job_dir, 0, _STEPS, "building")
     library = _library(subject)
     job.report_progress(job_dir, 1, _STEPS, "profiling")
     sampled = library if isinstance(library, Incident) else _sample(subject, library)
     job.report_progress(job_dir, 2, _STEPS, "measuring this machine's ceilings")
-    ceilings = _NO_CEILINGS if isinstance(sampled, Incident) else _ceilings(subject.threads)
+    ceilings = NO_CEILINGS if isinstance(sampled, Incident) else _ceilings(subject.threads)
     job.report_progress(job_dir, _STEPS, _STEPS, "profiled")
     return {
         "dims": dict(subject.dims),
         **_figures(subject, sampled, ceilings),
         "ceilings": dict(ceilings),
         "bench": facts.bench(subject.threads),
+        "parent": subject.manifest.get("parent"),
     }
+
+
+def _on_device(job_dir: Path) -> dict[str, object]:
+    from inferproof_remote.gpu_profile import profile_device
+
+    return profile_device(job_dir)
 
 
 def read_sample(completed: Completed) -> Sampled | Incident:
@@ -104,7 +109,7 @@ def read_sample(completed: Completed) -> Sampled | Incident:
 
 def _subject(job_dir: Path) -> _Subject:
     spec = job.read_job(job_dir).spec
-    fixed, most = _sizes(spec, "dims_fixed"), _sizes(spec, "dims_max")
+    fixed, most = sizes(spec, "dims_fixed"), sizes(spec, "dims_max")
     kernel = parse_kernel(spec["contract"], fixed=fixed, most=most)
     largest = max(kernel.practice, key=lambda dims: math.prod(dims.values()))
     return _Subject(
@@ -112,7 +117,7 @@ def _subject(job_dir: Path) -> _Subject:
         spec=spec,
         manifest=job.as_table(spec["manifest"], "manifest"),
         kernel=kernel,
-        dims=kernel.order({**largest, **_sizes(spec, "dims"), **fixed}),
+        dims=kernel.order({**largest, **sizes(spec, "dims"), **fixed}),
         threads=int(job.as_number(spec["threads"], "threads")),
     )
 
@@ -121,8 +126,6 @@ def _library(subject: _Subject) -> Path | Incident | None:
     """Return the built library, nothing for Python, or why there is none."""
     if not subject.is_library:
         return None
-    if subject.manifest["language"] == "cuda":
-        return Incident("not_measured", None, "a CUDA candidate cannot be profiled on a CPU")
     cached = subject.spec.get("build_cache")
     if cached is not None:
         return subject.job_dir / str(job.as_table(cached, "build_cache")[LIBRARY])
@@ -135,9 +138,7 @@ def _library(subject: _Subject) -> Path | Incident | None:
     )
     if built["ok"]:
         return out_dir / LIBRARY
-    said = cast("list[Mapping[str, object]]", built["diagnostics"])
-    detail = f"{said[0]['file']}:{said[0]['line']}: {said[0]['message']}" if said else built["help"]
-    return Incident(str(built["code"]), None, str(detail))
+    return not_built(built)
 
 
 def _sample(subject: _Subject, library: Path | None) -> Sampled | Incident:
@@ -204,14 +205,7 @@ def _figures(
 ) -> dict[str, object]:
     """Return the measured part of the facts; an incident leaves zeros and says why."""
     if isinstance(sampled, Incident):
-        return {
-            "seconds_per_call": None,
-            "bytes_per_s": None,
-            "flops_per_s": None,
-            "hot_spots": [],
-            "bottleneck": f"not measured: {sampled.code}: {sampled.detail}",
-            "incidents": [asdict(sampled)],
-        }
+        return not_measured(sampled)
     cost = CallCost(
         seconds=sampled.seconds_per_call,
         bytes=float(evaluate(subject.kernel.roofline_bytes, subject.dims)),
@@ -255,8 +249,3 @@ def _positive(raw: object) -> float:
     if not 0 < value < math.inf:
         raise ValueError(f"{raw!r} is no time")
     return value
-
-
-def _sizes(spec: Mapping[str, object], name: str) -> dict[str, int]:
-    table = job.as_table(spec.get(name, {}), name)
-    return {key: int(job.as_number(value, key)) for key, value in table.items()}

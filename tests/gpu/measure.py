@@ -1,4 +1,4 @@
-"""Run prepared grade jobs on the machine with the GPU; leave one JSON file. Standard library only.
+"""Run prepared jobs on the machine with the GPU; leave one JSON file. Standard library only.
 
 python3 tests/gpu/measure.py JOBS RESULTS [--together N] [NAME ...]
 """
@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 REMOTE = Path(__file__).parents[2] / "remote"
 LIMIT_S = 240
@@ -35,13 +36,18 @@ def main() -> None:
 
 def is_timed(job: Path) -> bool:
     """Return whether a job measures time."""
-    return json.loads((job / "job.json").read_text(encoding="utf-8"))["spec"]["timing"] is True
+    return asked(job)["verb"] == "profile" or asked(job)["spec"]["timing"] is True
+
+
+def asked(job: Path) -> dict[str, Any]:
+    """Return what a job asks for."""
+    return json.loads((job / "job.json").read_text(encoding="utf-8"))
 
 
 def run(job: Path) -> tuple[str, dict[str, object]]:
     """Return a job's name with what it left and how long it took."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "inferproof_remote", "grade", str(job)]
+    command = [sys.executable, "-m", "inferproof_remote", asked(job)["verb"], str(job)]
     env = {**os.environ, "PYTHONPATH": str(REMOTE), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(

@@ -17,6 +17,7 @@ from inferproof.core.sealed import SealedContract
 from inferproof.core.values import JobStatus
 from inferproof.hosts.base import follow
 from inferproof.hosts.local import Local
+from inferproof_remote.cuda_driver import find_attributes
 
 pytestmark = pytest.mark.integration
 CONTRACT = Path(__file__).parents[2] / "contracts" / "kernels" / "rms_norm" / "contract.yaml"
@@ -43,8 +44,8 @@ extern "C" void f(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t
 """
 
 
-def profiled(tmp_path: Path, language: str, text: str, **manifest: str) -> ProfileFacts:
-    source = {"python": "k.py", "cpp": "k.cpp", "cuda": "k.cu"}[language]
+def profiled(tmp_path: Path, language: str, text: str, **manifest: object) -> ProfileFacts:
+    source = {"python": "k.py", "cpp": "k.cpp", "cuda": "k.cu", "triton": "k.py"}[language]
     fields = {"contract": "rms_norm", "language": language, "source": source, "entry": "f"}
     contract = KernelContract.model_validate(yaml.safe_load(CONTRACT.read_text()))
     sealed = SealedContract(contract=contract, digest="0" * 64, folder="c", files={})
@@ -108,7 +109,6 @@ def test_a_cpp_candidate_is_one_hot_spot_and_says_so(tmp_path: Path):
     [
         ("python", "def f(x, weight, y, *, eps): raise ValueError('no')\n", "crashed"),
         ("cpp", 'extern "C" void f() { nope; }\n', "compile_failed"),
-        ("cuda", "\n", "not_measured"),
     ],
 )
 def test_what_cannot_be_profiled_says_why(tmp_path: Path, language: str, text: str, code: str):
@@ -116,3 +116,16 @@ def test_what_cannot_be_profiled_says_why(tmp_path: Path, language: str, text: s
     assert [incident.code for incident in facts.incidents] == [code]
     assert facts.bottleneck.startswith(f"not measured: {code}: ")
     assert facts.hot_spots == ()
+
+
+@pytest.mark.skipif(find_attributes() is not None, reason="there is an NVIDIA GPU here")
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+def test_a_profile_of_device_code_says_that_it_needs_a_gpu(tmp_path: Path, language: str):
+    launch = {"kernel": "f", "grid": ["tokens"], "block": [128]}
+    facts = profiled(tmp_path, language, "\n", launches=[launch])
+    (incident,) = facts.incidents
+    assert incident.code == "infrastructure"
+    assert f"a {language} candidate needs an NVIDIA GPU" in incident.detail
+    assert "compile_kernel works without one" in incident.detail
+    assert facts.device is None
+    assert facts.seconds_per_call is None

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, Field
 
 from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.gpu_facts import GpuFacts, MachineCode
+from inferproof.core.profile_facts import DeviceProfile
 from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.values import (
     Digest,
@@ -184,7 +185,10 @@ class HotSpot(Value):
 
 
 class ProfileFacts(Value):
-    """Where the time goes; practice only, never judged."""
+    """Where the time goes; practice only, never judged.
+
+    `device` is there for device code alone. `parent` is the candidate that this one names as its.
+    """
 
     dims: dict[str, int]
     seconds_per_call: NonNegative | None
@@ -195,6 +199,8 @@ class ProfileFacts(Value):
     bottleneck: str
     incidents: tuple[Incident, ...]
     bench: Bench
+    device: DeviceProfile | None = None
+    parent: Digest | None = None
 
 
 class RunFacts(Value):

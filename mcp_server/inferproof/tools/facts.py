@@ -13,6 +13,7 @@ from inferproof.core.evidence import (
 )
 from inferproof.core.values import Purpose
 from inferproof.gates.intervals import Speed, is_complete, speeds
+from inferproof.tools.profile_facts import device_facts, launch_rows
 from inferproof.tools.results import Fact, clip
 from inferproof.tools.serve_facts import serve_facts
 
@@ -39,11 +40,13 @@ def rows_of(evidence: Evidence) -> tuple[str, ...]:
     if evidence.run is not None:
         return tuple(clip(evidence.run.output_tail, 4000).splitlines())
     if evidence.profile is not None:
-        return tuple(
+        spots = (
             f"{spot.share:.1%} {spot.self_s * 1e6:.1f} us in {spot.calls} calls: "
             f"{clip(spot.name, 120)}"
             for spot in evidence.profile.hot_spots
         )
+        device = evidence.profile.device
+        return (*(launch_rows(device) if device else ()), *spots)
     build = evidence.grade.build if evidence.grade is not None else evidence.build
     return diagnostics_of(build) if build is not None else ()
 
@@ -160,7 +163,11 @@ def _profile_facts(profile: ProfileFacts) -> Iterable[Fact]:
         yield Fact(
             name="operations_ceiling", value=round(ceilings.flops_per_s / 1e9, 3), unit="GFLOP/s"
         )
-    yield Fact(name="bottleneck", value=clip(profile.bottleneck, 200))
+    device = profile.device
+    bound = profile.bottleneck if device is None else device.bottleneck.name
+    yield Fact(name="bottleneck", value=clip(bound, 200))
+    if device is not None:
+        yield from device_facts(device)
     yield Fact(name="separation", value=profile.bench.separation)
 
 
