@@ -1,6 +1,7 @@
 """What a sandboxed process sees of the disk, as arguments for bubblewrap."""
 
 import functools
+import itertools
 import mmap
 import os
 import site
@@ -24,7 +25,8 @@ class SandboxPlan:
     """What a sandbox shows and allows.
 
     `read_only` and `writable` appear at their own paths; `placed` maps a path inside to a path
-    outside, read-only. `masked` folders and files appear empty. Nothing else of the disk is there
+    outside, read-only. `masked` folders and files appear empty, and so do sockets that lie in
+    `read_only`: whoever may not write to them can still call. Nothing else of the disk is there
     but the system's programs and libraries and this Python. `devices` are device files that may be
     used, as those of one accelerator. `processes` counts threads too;
     `shared_mib` is memory lent by the grader, which does not count. `bound` is for what is timed
@@ -59,7 +61,7 @@ def mount_arguments(plan: SandboxPlan) -> list[str]:
         arguments += _parents(inside, made)
         arguments += [option, str(outside), str(inside)]
         made.add(PurePosixPath(inside))
-    for path in (*_installed_copies(), *plan.masked):
+    for path in (*_installed_copies(), *_sockets(plan.read_only), *plan.masked):
         arguments += _mask(path)
     return [*arguments, "--remount-ro", "/"]
 
@@ -110,6 +112,13 @@ def _installed_copies() -> Iterable[Path]:
     folders = {sysconfig.get_path(name) for name in names} | set(site.getsitepackages())
     for folder in sorted(folders):
         yield from sorted(Path(folder).glob(_OURS))
+
+
+def _sockets(folders: Iterable[Path]) -> Iterable[Path]:
+    for top, _, names in itertools.chain.from_iterable(map(os.walk, folders)):
+        for path in (Path(top, name) for name in names):
+            if path.is_socket() and not path.is_symlink():
+                yield path
 
 
 def _mask(path: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Replicas in real sandboxes behind the real HAProxy: who serves, who fails, what is left."""
 
 import http.client
+import re
 import shutil
 import socketserver
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from inferproof_remote.benches import describe
 from inferproof_remote.incidents import BenchError
 from inferproof_remote.serving.balancer import find_haproxy
 from inferproof_remote.serving.deployment import Deployment
@@ -220,6 +222,23 @@ def test_two_deployments_share_no_port_and_no_replica(work: Path):
         assert one.endpoint != two.endpoint
         assert not set(one.sockets) & set(two.sockets)
         assert {get(each.endpoint, "/who")[0] for each in (one, two)} == {200}
+
+
+@pytest.mark.skipif(describe().separation == "shared-account", reason="it sees the whole disk")
+def test_an_engine_can_call_no_socket_but_its_own(work: Path):
+    """Neither another replica's, nor one of the job's own folder, nor one beside the model."""
+    (work / "load").mkdir()
+    two = deployment(work, replicas=2)
+    quiet = socketserver.BaseRequestHandler
+    with (
+        socketserver.UnixStreamServer(str(work / "load" / "s"), quiet),
+        socketserver.UnixStreamServer(str(work / "model" / "s"), quiet),
+        two as running,
+    ):
+        told = {get(running.endpoint, "/sockets")[1] for _ in range(4)}
+    assert len(told) == 2, "both replicas were asked"
+    for seen in told:
+        assert re.fullmatch(r"/.*/x-r[01]-[0-9a-f]+/replica\.sock answered", seen), seen
 
 
 def test_a_socket_put_in_the_engines_place_leads_nowhere(work: Path):

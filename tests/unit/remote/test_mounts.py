@@ -1,7 +1,10 @@
 """What a sandbox shows of the disk."""
 
+import socket
 import sys
 from pathlib import Path, PurePosixPath
+
+import pytest
 
 from inferproof_remote.mounts import SandboxPlan, mount_arguments
 
@@ -65,3 +68,20 @@ def test_masked_folder_and_file_appear_empty(tmp_path: Path) -> None:
     assert given[given.index(str(tmp_path / "file")) - 2] == "--ro-bind"
     assert given[given.index(str(tmp_path / "file")) - 1] == "/dev/null"
     assert "--tmpfs" in given[given.index(str(tmp_path), given.index("/dev/null")) - 1 :]
+
+
+def test_a_socket_in_a_shown_folder_is_masked_and_a_name_of_one_elsewhere_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a link leads to lies outside: there is nothing at its end in the sandbox."""
+    shown_folder = tmp_path / "model"
+    (shown_folder / "deep").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as there, socket.socket(socket.AF_UNIX) as elsewhere:
+        monkeypatch.chdir(shown_folder / "deep")
+        there.bind("s")
+        monkeypatch.chdir(tmp_path)
+        elsewhere.bind("s")
+        (shown_folder / "link").symlink_to(tmp_path / "s")
+        given = arguments(read_only=(shown_folder,))
+    assert given[given.index(str(shown_folder / "deep" / "s")) - 1] == "/dev/null"
+    assert str(shown_folder / "link") not in given

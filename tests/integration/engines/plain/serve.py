@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -69,6 +70,22 @@ def swap_socket() -> Said:
     return 404, "none found"
 
 
+def call_sockets() -> Said:
+    """Return each socket within sight, and whether anybody answers there."""
+    found: list[str] = []
+    for top, folders, names in os.walk("/"):
+        if top == "/":
+            folders[:] = [name for name in folders if name not in ("proc", "sys")]
+        sockets = [path for path in (Path(top, name) for name in names) if path.is_socket()]
+        found += [f"{path} {call(path)}" for path in sockets]
+    return 200, "\n".join(found)
+
+
+def call(path: Path) -> str:
+    with socket.socket(socket.AF_UNIX) as caller:
+        return "refused" if caller.connect_ex(str(path)) else "answered"
+
+
 ACTS: dict[str, Callable[[], Said]] = {
     "/health": lambda: (200, "ok"),
     "/who": lambda: (200, f"{os.getpid()} {Path.cwd()}"),
@@ -78,6 +95,7 @@ ACTS: dict[str, Callable[[], Said]] = {
     "/leave": leave,
     "/fill": fill_disk,
     "/swap": swap_socket,
+    "/sockets": call_sockets,
 }
 
 
