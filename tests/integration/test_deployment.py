@@ -235,6 +235,7 @@ def test_an_engine_can_call_no_socket_but_its_own(work: Path):
         socketserver.UnixStreamServer(str(work / "model" / "s"), quiet),
         two as running,
     ):
+        (work / "model" / "s").chmod(0o777)
         told = {get(running.endpoint, "/sockets")[1] for _ in range(4)}
     assert len(told) == 2, "both replicas were asked"
     for seen in told:
