@@ -7,7 +7,8 @@ which its text then does not show, or forbid them; and a character may be cut in
 So the text is read with the reference, token by token: each must spell what comes next in the text,
 or nothing if it is of those that texts hide, and lie within a tie of the reference's best. Such a
 reading is what a right engine could have said, and only that. Where there is none, the likeliest
-token that spells what comes next stands in, and its gap says what the engine did.
+token that spells what comes next stands in, and its gap says what the engine did; after a few of
+those there is no more to learn.
 """
 
 import codecs
@@ -20,7 +21,7 @@ from inferproof_remote.serving.prompts import Ids
 from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import near_best
 
-MOST_TOGETHER, MOST_LOOKS_BACK = 3, 32
+MOST_TOGETHER, MOST_LOOKS_BACK, MOST_STAND_INS = 3, 32, 8
 _BROKEN = "\ufffd"
 
 
@@ -74,7 +75,7 @@ class _Reader:
 
     def read(self, count: int | None) -> _Place:
         """Return where the first reading ends that fits everywhere, or what stands in for one."""
-        place, others, looks_back = _Place(), list[_Place](), 0
+        place, others, looks_back, stand_ins = _Place(), list[_Place](), 0, 0
         furthest, whole = place, None
         while True:
             furthest = max(furthest, place, key=lambda each: (each.done, each.part))
@@ -86,8 +87,9 @@ class _Reader:
             if not ways and others and looks_back < MOST_LOOKS_BACK:
                 ways, looks_back = [others.pop()], looks_back + 1
             elif not ways:
-                place, others = furthest, []
-                ways = [] if whole else list(self._stand_in(place))
+                place, others, stand_ins = furthest, [], stand_ins + 1
+                is_over = whole is not None or stand_ins > MOST_STAND_INS
+                ways = [] if is_over else list(self._stand_in(place))
             if not ways:
                 return whole or place
             place = ways[0]

@@ -89,8 +89,7 @@ class Vocabulary:
 
     def openings(self, text: bytes) -> list[int]:
         """Return the tokens that `text` may begin with."""
-        longest = max(map(len, self._by_bytes))
-        starts = (text[:end] for end in range(1, min(len(text), longest) + 1))
+        starts = (text[:end] for end in range(1, min(len(text), self._longest) + 1))
         return [each for start in starts for each in self._by_bytes.get(start, ())]
 
     @cached_property
@@ -104,6 +103,10 @@ class Vocabulary:
             _bytes_of_part(name or "") if _BROKEN in text else text.encode()
             for text, name in zip(self._texts, spelt, strict=True)
         ]
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._bytes))
 
     @cached_property
     def _by_bytes(self) -> dict[bytes, list[int]]:

@@ -11,7 +11,12 @@ from torch import Tensor
 
 from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import near_best, tie_gap_nats
-from inferproof_remote.serving.transcribing import MOST_TOGETHER, Reading, read_text
+from inferproof_remote.serving.transcribing import (
+    MOST_STAND_INS,
+    MOST_TOGETHER,
+    Reading,
+    read_text,
+)
 from inferproof_remote.serving.vocabulary import Tokenizer, Vocabulary
 
 EURO = "\u20ac"
@@ -162,6 +167,12 @@ def test_a_model_that_only_says_what_is_hidden_is_not_followed_for_ever() -> Non
     script = Script((END,) * 99)
     assert read("a", script, 99) == Reading((A,), "")
     assert script.passes < 20 * MOST_TOGETHER
+
+
+def test_a_text_that_is_not_the_models_is_soon_read_no_further() -> None:
+    script = Script((A,) * 60)
+    assert read("c" * 60, script) == Reading((C,) * MOST_STAND_INS, "c" * (60 - MOST_STAND_INS))
+    assert script.passes <= MOST_STAND_INS
 
 
 def test_a_broken_character_that_fits_nothing_ends_the_reading() -> None:
