@@ -113,7 +113,7 @@ def _launch(case: _Case) -> _Answer:
         "launch",
         f"{work.launches} launches in {work.seconds * 1e6:.1f} us;"
         f" as many that move one word take {work.floor_s * 1e6:.1f} us",
-        *_optional(case, "blocks", "{:.0f} blocks in the hottest (launch__grid_size)"),
+        *_optional(case, "blocks", "blocks of the hottest: {:.0f} (launch__grid_size)"),
     )
 
 

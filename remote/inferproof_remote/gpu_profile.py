@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 
 import torch
 
@@ -97,6 +97,14 @@ class Counted:
     tool: str
     launches: Mapping[int, Counters] = field(default_factory=dict[int, Counters])
     why: str = ""
+
+
+class Counting(Protocol):
+    """What can be asked to count."""
+
+    def count(self, program: Path, hot: Sequence[int], kept: Path) -> str:
+        """Return what the profiler prints of the launches `hot`; the report goes to `kept`."""
+        ...
 
 
 class Bench:
@@ -212,14 +220,14 @@ def _measure(order: Order, spec: Mapping[str, object], dims: Dims) -> Json | Inc
         if isinstance(timed, Incident):
             return timed
         report(2, "counting what the hottest launches do")
-        counted = _counted(bench, timed, order.library.parent)
+        found = counted(bench, timed, order.library.parent)
     report(3, "measuring this GPU's ceilings")
     attributes = job.as_table(timed.device["attributes"], "attributes")
     ceilings = measure_ceilings(int(job.as_number(attributes["l2_bytes"], "l2_bytes")))
-    return _told(order.kernel, dims, timed, counted, ceilings)
+    return told(order.kernel, dims, timed, found, ceilings)
 
 
-def _counted(bench: Bench, timed: Timed, kept: Path) -> Counted:
+def counted(bench: Counting, timed: Timed, kept: Path) -> Counted:
     """Return what the profiler counted, or why it did not."""
     program = ncu.find_ncu()
     if program is None:
@@ -235,44 +243,44 @@ def _counted(bench: Bench, timed: Timed, kept: Path) -> Counted:
     return Counted(tool=tool, launches=dict(zip(sorted(hot), launches, strict=True)))
 
 
-def _told(
-    kernel: Kernel, dims: Dims, timed: Timed, counted: Counted, ceilings: Mapping[str, object]
+def told(
+    kernel: Kernel, dims: Dims, timed: Timed, found: Counted, ceilings: Mapping[str, object]
 ) -> Json:
     """Return everything measured, with the verdict on the hottest launch."""
     work = _work(kernel, dims, timed)
-    found = _verdict(work, timed, counted, ceilings)
+    bound = _verdict(work, timed, found, ceilings)
     return {
         "seconds_per_call": work.seconds,
         "bytes_per_s": work.bytes / work.seconds,
         "flops_per_s": work.flops / work.seconds,
         "hot_spots": timed.hot_spots(),
-        "bottleneck": f"{found.name}: {'; '.join(found.proof)}",
+        "bottleneck": f"{bound.name}: {'; '.join(bound.proof)}",
         "incidents": [],
         "ceilings": dict(ceilings),
         "device": {
             "name": timed.device["name"],
             "driver": timed.device["driver"],
-            "tool": counted.tool,
+            "tool": found.tool,
             "launches": work.launches,
             "floor_s": work.floor_s,
-            "bottleneck": asdict(found),
+            "bottleneck": asdict(bound),
             "roofline": _stands(work, timed, ceilings),
-            "kernels": [_row(timed, place, each) for place, each in counted.launches.items()],
+            "kernels": [_row(timed, place, each) for place, each in found.launches.items()],
         },
     }
 
 
 def _verdict(
-    work: Work, timed: Timed, counted: Counted, ceilings: Mapping[str, object]
+    work: Work, timed: Timed, found: Counted, ceilings: Mapping[str, object]
 ) -> Bottleneck:
     hottest = timed.hot()[0]
-    if not counted.launches:
-        return inconclusive(counted.why, kernel=timed.kernels[hottest])
+    if not found.launches:
+        return inconclusive(found.why, kernel=timed.kernels[hottest])
     peaks = Peaks(
         memory_bytes_per_s=_number(ceilings, "memory_bytes_per_s"),
         flops_per_s=_number(ceilings, "flops_per_s"),
     )
-    return verdict(counted.launches[hottest], peaks, work)
+    return verdict(found.launches[hottest], peaks, work)
 
 
 def _stands(work: Work, timed: Timed, ceilings: Mapping[str, object]) -> Json | None:

@@ -37,14 +37,23 @@ class Row:
     dims: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
+WIDE: Mapping[str, int] = {"rows": 4096, "cols": 4096}
 ROWS = (
     Row(folder=OURS / "uncoalesced", expect="uncoalesced"),
-    Row(folder=OURS / "spilling", expect="spills", dims={"rows": 4096, "cols": 4096}),
+    Row(folder=OURS / "spilling", expect="spills", dims=WIDE),
     Row(folder=OURS / "low-occupancy", expect="occupancy"),
     Row(folder=OURS / "bank-conflicts", expect="bank_conflicts"),
     Row(folder=OURS / "launch-bound", expect="launch", dims={"tokens": 7}),
     Row(folder=OURS / "tensor-idle", expect="tensor_idle"),
+    # The same six in other code, by which no bar was set.
+    Row(folder=OURS / "uncoalesced-own-rows", expect="uncoalesced"),
+    Row(folder=OURS / "spilling-indexed", expect="spills"),
+    Row(folder=OURS / "low-occupancy-few-blocks", expect="occupancy"),
+    Row(folder=OURS / "bank-conflicts-eight", expect="bank_conflicts", dims=WIDE),
+    Row(folder=OURS / "launch-bound-in-four", expect="launch", dims={"tokens": 7}),
+    Row(folder=OURS / "tensor-idle-plain", expect="tensor_idle"),
     Row(folder=KERNELS / "honest-rms-norm-fast", expect="memory"),
+    Row(folder=KERNELS / "honest-silu-and-mul-fast", expect="memory"),
     Row(folder=KERNELS / "honest-triton-rms-norm", expect="memory"),
 )
 
