@@ -60,7 +60,7 @@ _NO_NCU = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """What calls took without the profiler; `floor_s` is as many launches that do nothing."""
+    """Times without the profiler; `floor_s` is of as many launches that only move one word."""
 
     seconds_per_call: float
     launches_s: tuple[float, ...]
@@ -154,8 +154,7 @@ class Bench:
         return text + said
 
     def _plan(self) -> SandboxPlan:
-        homes = tuple(path for path in ncu.homes() if path.is_dir())
-        return replace(device_plan(self._folder), read_only=homes)
+        return replace(device_plan(self._folder), read_only=ncu.homes())
 
     def _argv(self, mode: str) -> list[str]:
         code = _RUN.format(folder=place_of(self._folder), mode=mode)
@@ -339,16 +338,21 @@ def read_timed(completed: Completed) -> Timed | Incident:
             return Incident("crashed", None, f"the device says {table['failed']}"[:300])
         floor = table["floor_s"]
         return Timed(
-            seconds_per_call=job.as_number(table["seconds_per_call"], "seconds_per_call"),
-            launches_s=tuple(
-                job.as_number(each, "s") for each in cast("list[object]", table["launches_s"])
-            ),
-            floor_s=None if floor is None else job.as_number(floor, "floor_s"),
+            seconds_per_call=_seconds(table["seconds_per_call"]),
+            launches_s=tuple(_seconds(each) for each in cast("list[object]", table["launches_s"])),
+            floor_s=None if floor is None else _seconds(floor),
             kernels=job.as_texts(table["kernels"], "kernels"),
             device=job.as_table(table["device"], "device"),
         )
     except (ValueError, KeyError, TypeError):
         return Incident("crashed", None, f"ended with {completed.rc}: {last[0][:300]}")
+
+
+def _seconds(raw: object) -> float:
+    value = job.as_number(raw, "seconds")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{raw!r} is no time")
+    return value
 
 
 def _order(job_dir: Path) -> tuple[Order, Mapping[str, object]]:

@@ -104,8 +104,12 @@ def find_ncu() -> Path | None:
 def homes() -> tuple[Path, ...]:
     """Return where parts of ncu may lie that a sandbox does not see anyway."""
     found = find_ncu()
-    folders = [] if found is None else [found.resolve().parent]
-    return tuple(sorted({Path("/opt/nvidia"), *folders} - {Path("/usr/bin")}))
+    places = {Path("/opt/nvidia")} if found is None else {Path("/opt/nvidia"), *_around(found)}
+    return tuple(sorted(place for place in places if place.is_dir()))
+
+
+def _around(program: Path) -> set[Path]:
+    return {program.parent, program.resolve().parent} - {Path("/usr/bin"), Path("/bin")}
 
 
 def counting(program: Path, report: Path, argv: Sequence[str]) -> list[str]:

@@ -117,3 +117,16 @@ def test_the_clocks_are_left_alone_and_the_report_is_kept(tmp_path: Path) -> Non
     assert command[command.index("--profile-from-start") + 1] == "off"
     assert command[command.index("--export") + 1] == str(tmp_path / "p.ncu-rep")
     assert command[-3:] == ["python", "-c", "pass"]
+
+
+def test_the_sandbox_sees_where_the_tool_lies_and_no_folder_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nsight" / "ncu"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert ncu.find_ncu() == program
+    assert program.parent in ncu.homes()
+    assert all(place.is_dir() for place in ncu.homes())

@@ -54,7 +54,16 @@ def test_the_hot_launches_are_the_few_that_most_of_the_time_goes_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"launches_s": None}, {"seconds_per_call": "fast"}, {"kernels": [1]}], ids=str
+    "changes",
+    [
+        {"launches_s": None},
+        {"launches_s": [0.0]},
+        {"seconds_per_call": "fast"},
+        {"seconds_per_call": float("nan")},
+        {"floor_s": -1.0},
+        {"kernels": [1]},
+    ],
+    ids=str,
 )
 def test_a_timing_of_another_form_is_a_crash_with_its_last_line(changes: dict[str, object]) -> None:
     found = timed(**changes)
