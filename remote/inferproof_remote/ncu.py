@@ -109,7 +109,8 @@ def homes() -> tuple[Path, ...]:
 
 
 def _around(program: Path) -> set[Path]:
-    return {program.parent, program.resolve().parent} - {Path("/usr/bin"), Path("/bin")}
+    folders = {program.parent, program.resolve().parent}
+    return {each for each in folders if not each.is_relative_to("/usr") and each != Path("/bin")}
 
 
 def counting(program: Path, report: Path, argv: Sequence[str]) -> list[str]:

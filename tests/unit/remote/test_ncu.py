@@ -130,3 +130,8 @@ def test_the_sandbox_sees_where_the_tool_lies_and_no_folder_that_is_not_there(
     assert ncu.find_ncu() == program
     assert program.parent in ncu.homes()
     assert all(place.is_dir() for place in ncu.homes())
+
+
+def test_what_every_sandbox_sees_is_not_laid_over_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ncu, "find_ncu", lambda: Path("/usr/local/cuda/bin/ncu"))
+    assert not any(place.is_relative_to("/usr") for place in ncu.homes())
