@@ -69,10 +69,10 @@ def test_held_out_text_is_known_far_better_than_by_token_frequency() -> None:
 
 
 def test_the_model_is_one_in_which_faults_of_an_engine_show() -> None:
-    assert REPORT["held_out_loss_nats"] < 0.6 * REPORT["unigram_entropy_nats"]
+    assert REPORT["held_out_loss_nats"] < 0.5 * REPORT["unigram_entropy_nats"]
     assert 0.1 < REPORT["top_1_probability"]["p50"] < 0.9
-    assert REPORT["kl_nats_of_faults"]["context cut to 128 tokens"]["mean"] > 0.05
-    assert min(REPORT["distinct_of_64_greedy_tokens"]) > 2
+    assert REPORT["kl_nats_of_faults"]["context cut to 128 tokens"]["mean"] > 0.2
+    assert min(REPORT["distinct_of_64_greedy_tokens"]) > 8
 
 
 def test_transformers_reads_the_same_tokens_as_the_tokenizer_file() -> None:
