@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: setup demo test bench check fix golden wheel clients zoo gpu-zoo
+.PHONY: setup demo test bench check fix golden wheel clients zoo gpu-zoo gpu-profile
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -48,7 +48,6 @@ clients: setup
 zoo: setup
 	$(PYTEST) -m zoo
 
-# Every figure with its limit; all are measured even when one is missed.
 # On a machine with an NVIDIA GPU: cheats in device code and their honest twins; prints a table.
 gpu-zoo: setup
 	rm -rf .cache/gpu-zoo
@@ -56,6 +55,12 @@ gpu-zoo: setup
 	$(BIN)/python tests/gpu/measure.py --together 4 .cache/gpu-zoo .cache/gpu-zoo/results.json
 	$(BIN)/python tests/gpu/zoo.py judge .cache/gpu-zoo .cache/gpu-zoo/results.json
 
+# There too, with Nsight Compute: kernels built to have one bottleneck each must be told so.
+gpu-profile: setup
+	rm -rf .cache/gpu-profile
+	PYTHONPATH=tests $(BIN)/python tests/gpu/profile.py .cache/gpu-profile
+
+# Every figure with its limit; all are measured even when one is missed.
 bench: setup
 	missed=0; for script in tests/bench/bench_*.py; do \
 		echo "== $$script"; $(BIN)/python "$$script" || missed=1; done; exit $$missed

@@ -44,6 +44,7 @@ RUNS = 10
 NEEDED_SHARE = 0.9
 TWICE, OFF_BY = 2.0, 0.15
 NULL_SHARE = 0.02
+BAR = "torch.compile"
 SIDE, DEPTH = 256, 2048
 HIDDEN = 4096
 BURNER = """
@@ -62,17 +63,18 @@ class Case:
     candidate: Path
     contract: str
     shapes: Sequence[Mapping[str, int]]
-    pairs: int
+    baselines: Sequence[str] = ("torch",)
+    pairs: int = 20
 
     def against(self) -> Against:
-        """Return the shipped contract with the case's shapes and the quick baseline only."""
+        """Return the shipped contract with the case's shapes and baselines only."""
         folder = CONTRACTS / self.contract
         shipped = load_contract(folder)
         assert isinstance(shipped.contract, KernelContract)
         exact = [{name: [size, size] for name, size in dims.items()} for dims in self.shapes]
         raw = shipped.contract.model_dump(mode="json", by_alias=True)
         raw["workloads"]["timed"] = {"ranges": exact, "pairs": self.pairs}
-        raw["baselines"] = ["torch"]
+        raw["baselines"] = [*self.baselines]
         names = self.shapes[0]
         return Against(
             sealed=shipped.model_copy(update={"contract": KernelContract.model_validate(raw)}),
@@ -132,7 +134,7 @@ def burners() -> Generator[int]:
 def twice_the_work(bench: Bench, figures: Figures, runs: int) -> None:
     """Time k against 2k in each of `runs` jobs while every core is wanted by somebody else."""
     shapes = [{"m": SIDE, "k": depth, "n": SIDE} for depth in (DEPTH, 2 * DEPTH)]
-    case = Case(candidate=MATMUL, contract="matmul", shapes=shapes, pairs=20)
+    case = Case(candidate=MATMUL, contract="matmul", shapes=shapes)
     ratios: list[float] = []
     with burners() as cores:
         for run in range(runs):
@@ -151,19 +153,24 @@ def twice_the_work(bench: Bench, figures: Figures, runs: int) -> None:
 
 
 def nothing(bench: Bench, figures: Figures) -> None:
-    """Time a candidate that does nothing beside each honest rms_norm."""
+    """Time a candidate that does nothing beside rms_norm: as the contract's bar computes it, which
+    is what candidates must beat and has the limit, and as two kernels do that beat it by far."""
     for style, folder in RMS_NORMS.items():
         shapes = [{"tokens": HIDDEN}]
-        case = Case(candidate=folder, contract="rms_norm", shapes=shapes, pairs=20)
+        baselines = ("torch", BAR)
+        case = Case(candidate=folder, contract="rms_norm", shapes=shapes, baselines=baselines)
         (workload,) = asyncio.run(bench.timed(case))
         null_s = median(pair.null_s for pair in workload.pairs)
+        bar_s = median(pair.baselines_s[BAR] for pair in workload.pairs)
         candidate_s = median(pair.candidate_s for pair in workload.pairs)
         figures.at_most(
-            f"null candidate, share of honest rms_norm [{HIDDEN}, {HIDDEN}] ({style})",
-            100 * null_share(workload.pairs),
+            f"null candidate, share of rms_norm [{HIDDEN}, {HIDDEN}] ({BAR}, run {style})",
+            100 * null_s / bar_s,
             100 * NULL_SHARE,
             "%",
-            f"{null_s * 1e3:.3f} ms of {candidate_s * 1e3:.3f} ms, 1 thread",
+            f"{null_s * 1e3:.3f} ms of {bar_s * 1e3:.3f} ms, 1 thread; "
+            f"{100 * null_share(workload.pairs):.2f} % of the kernel with {style}, "
+            f"{candidate_s * 1e3:.3f} ms",
         )
 
 
