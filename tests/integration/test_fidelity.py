@@ -170,11 +170,14 @@ def test_a_fault_of_batches_alone_is_refused_over_http(yardsticks: Yardsticks) -
 HIDDEN = ("prompt_logprobs", "logprobs", "token_ids", "id_prompts")
 
 
-@pytest.mark.parametrize("text", ["shows special tokens", "hides special tokens"])
+TEXTS = {"shows special tokens": HIDDEN, "hides special tokens": (*HIDDEN, "special_tokens")}
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_an_engine_without_logprobs_is_judged_by_its_tokens(
     text: str, yardsticks: Yardsticks
 ) -> None:
-    hidden = (*HIDDEN, "special_tokens") if text.startswith("hides") else HIDDEN
+    hidden = TEXTS[text]
     with served("--hide", *hidden) as client:
         features = probe_engine(client, question(), yardsticks)
         assert not features.logprobs
@@ -184,6 +187,15 @@ def test_an_engine_without_logprobs_is_judged_by_its_tokens(
     with served("--hide", *hidden, "--fault", "rope_theta") as client:
         found = findings(client, features, yardsticks, FEW)
         assert found[0].code is Reason.WRONG_TOKENS
+
+
+@pytest.mark.zoo
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("text", TEXTS)
+def test_twenty_clean_runs_of_text_alone_raise_no_alarm(text: str, yardsticks: Yardsticks) -> None:
+    with served("--hide", *TEXTS[text], "--dtype", "bfloat16") as client:
+        found = [findings(client, Features(), yardsticks, FEW) for _ in range(CLEAN_RUNS)]
+    assert found == [[]] * CLEAN_RUNS
 
 
 def test_answers_that_lack_what_the_probe_saw_are_refused(yardsticks: Yardsticks) -> None:
