@@ -1,22 +1,26 @@
 """From load runs of two arms to one ratio with an interval, the same for every judge.
 
-A ratio above 1 means that the candidate is better. The interval is a bootstrap over restarts, and
-within a restart over requests. The floor is how far the baseline differs from itself between
-restarts: a gain smaller than that proves nothing.
+A ratio above 1 means that the candidate is better. The interval is the wider of two: a bootstrap
+over restarts, and within a restart over requests; and Student's over the restarts' own ratios, as a
+bootstrap of few restarts is too sure of itself. The floor is how far the baseline differs from
+itself between restarts: a gain smaller than that proves nothing.
 """
 
 import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, stdev
 
 from inferproof.core.service import Guard, Metric
 from inferproof.core.serving_facts import LoadFacts, ServeFacts
 
 RESAMPLES = 2000
 LEAST = 1e-6
+_LARGEST_LOG = 700.0
 CONFIDENCE = 0.95
+# Student's two-sided 95 % quantiles for 1, 2, ... degrees of freedom; more count as the last.
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 HIGHER_IS_BETTER = frozenset({"output_tokens_per_s", "requests_per_s"})
 
 
@@ -71,10 +75,13 @@ def ratio_of(serve: ServeFacts, traffic: str, metric: Metric) -> Ratio:
     draw = random.Random(f"{serve.bits}:{traffic}:{metric}")  # noqa: S311 - not a secret
     resampled = sorted(_resampled(candidate, baseline, metric, draw))
     tail = (1 - CONFIDENCE) / 2
+    low, high = _student(
+        [_gain([a], [b], metric) for a, b in zip(candidate, baseline, strict=True)]
+    )
     return Ratio(
         value=_gain(candidate, baseline, metric),
-        low=percentile(resampled, tail),
-        high=percentile(resampled, 1 - tail),
+        low=min(low, percentile(resampled, tail)),
+        high=max(high, percentile(resampled, 1 - tail)),
         floor=_floor(baseline),
         candidate=_middle(candidate),
         baseline=_middle(baseline),
@@ -139,6 +146,20 @@ def _resampled(
 def _redrawn(values: Sequence[float], draw: random.Random) -> list[float]:
     count = len(values)
     return [values[int(draw.random() * count)] for _ in range(count)]
+
+
+def _student(gains: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean gain of restarts, of their logarithms.
+
+    One restart says nothing of how restarts differ: it has no interval of this kind.
+    """
+    logs = [math.log(gain) for gain in gains]
+    if len(logs) < 2:
+        return math.inf, -math.inf
+    freedom = min(len(logs) - 1, len(_STUDENT))
+    half = _STUDENT[freedom - 1] * stdev(logs) / math.sqrt(len(logs))
+    middle = fmean(logs)
+    return math.exp(middle - half), math.exp(min(middle + half, _LARGEST_LOG))
 
 
 def _gain(

@@ -1,10 +1,17 @@
 """Objectives: every metric must be won beyond chance and beyond the baseline's own scatter."""
 
+import math
+import random
+
 import pytest
 
+from inferproof.core.service import Metric
+from inferproof.gates import ratios
 from inferproof.gates.objectives import Objectives
 from inferproof.gates.ratios import guard_ratio, percentile, ratio_of
 from unit.gates.serving_cases import CONTRACT, REQUESTS, Tree, case, load_facts, said
+
+TRIES = 400
 
 
 def rounds(speed: float, *, baseline: tuple[float, float] = (1.0, 1.0)) -> list[Tree]:
@@ -72,6 +79,34 @@ def test_ratios_say_how_many_times_better_and_are_repeatable() -> None:
     assert 1.0 <= ratio.floor < 1.05
     assert ratio_of(serve, "c4", "ttft_ms") == ratio
     assert 1.9 < ratio_of(serve, "c4", "output_tokens_per_s").value < 2.1
+
+
+@pytest.mark.parametrize("restarts", [2, 3, 4])
+@pytest.mark.parametrize("metric", ["ttft_ms", "output_tokens_per_s"])
+def test_a_metric_is_won_by_chance_no_more_often_than_the_interval_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, metric: Metric, restarts: int
+) -> None:
+    monkeypatch.setattr(ratios, "RESAMPLES", 100)
+    draw = random.Random(restarts)
+    won = 0
+    for _ in range(TRIES):
+        serve = case(alike(draw, restarts)).evidence.serve
+        assert serve
+        won += ratio_of(serve, "c4", metric).low > 1
+    assert won <= 0.025 * TRIES + 2 * math.sqrt(0.025 * TRIES)
+
+
+def alike(draw: random.Random, restarts: int) -> list[Tree]:
+    """Return runs of arms that do not differ, though starts and requests do."""
+    found: list[Tree] = []
+    for arm in ("candidate", "baseline"):
+        for restart in range(restarts):
+            start = math.exp(draw.gauss(0, 0.1))
+            ttft: list[object] = [100 * start * math.exp(draw.gauss(0, 0.2)) for _ in range(8)]
+            rate = 128.0 * start * math.exp(draw.gauss(0, 0.1))
+            run = load_facts(arm, restart, ttft_ms=ttft, output_tokens_per_s=rate)
+            found.append(run)
+    return found
 
 
 def test_a_guard_says_by_which_factor_a_percentile_got_worse() -> None:
