@@ -138,6 +138,17 @@ COMMANDS: tuple[Command, ...] = (
             _option("--library", "write the shipped contracts' skills here", type=Path),
         ),
     ),
+    Command(
+        name="contracts",
+        help="make a kernel contract of a FlashInfer-Trace definition",
+        function="importing:contracts",
+        arguments=(
+            _positional("action", "what to do", choices=("import",)),
+            _positional("definition", "the definition, a JSON file", type=Path),
+            _option("--workloads", "its workloads, JSON lines", type=Path, metavar="FILE"),
+            _option("--out", "the new contract folder", type=Path, metavar="DIR", required=True),
+        ),
+    ),
     Command(name="doctor", help="say what this machine lacks", function="desk:doctor"),
     Command(
         name="report",

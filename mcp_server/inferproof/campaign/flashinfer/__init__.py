@@ -1,0 +1,1 @@
+"""FlashInfer-Trace definitions and workloads as kernel contracts."""
