@@ -122,12 +122,8 @@ def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputE
     """Return how far `got` is from the reference; `poisoned` says what it held before the call."""
     expected = honest.expected.to(torch.float64).flatten()
     unwritten = count_unwritten(got, honest.expected) if poisoned else 0
-    if not got.dtype.is_floating_point:
-        return _judge_integers(got.flatten(), honest.expected.flatten(), unwritten)
-    if bars.exact:
-        bits = _BITS[got.element_size()]
-        wanted = honest.expected.to(got.dtype).flatten().view(bits)
-        return _judge_integers(got.flatten().view(bits), wanted, unwritten)
+    if bars.exact or not got.dtype.is_floating_point:
+        return _judge_bits(got, honest.expected, unwritten)
     length = _tile_length(got)
     values = got.flatten()
     yardstick = honest.yardstick.flatten()
@@ -278,8 +274,12 @@ def _rms(rows: Tensor) -> Tensor:
     return rows.square().mean(dim=1).sqrt()
 
 
-def _judge_integers(got: Tensor, expected: Tensor, unwritten: int) -> OutputError:
-    differ = got.to(torch.int64) != expected.to(torch.int64)
+def _judge_bits(got: Tensor, expected: Tensor, unwritten: int) -> OutputError:
+    """Return an error of any size for any element that is another; floats are compared by bits."""
+    if got.dtype.is_floating_point:
+        bits = _BITS[got.element_size()]
+        got, expected = got.view(bits), expected.to(got.dtype).view(bits)
+    differ = got.flatten().to(torch.int64) != expected.flatten().to(torch.int64)
     count = int(differ.sum().item())
     first = int(differ.to(torch.uint8).argmax().item())
     return OutputError(

@@ -11,7 +11,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
 
 from inferproof_remote import build_cuda, gpu_memory
 from inferproof_remote.cuda_driver import Driver, Handle
-from inferproof_remote.gpu_chain import SLOTS
+from inferproof_remote.gpu_chain import SLOTS, Harness, TensorPlan, pool_seed
 from inferproof_remote.gpu_grade import compile_harness
 from inferproof_remote.gpu_launcher import Binding, Launcher, StreamRecorder
 from inferproof_remote.gpu_layout import tensor_rows
@@ -130,12 +130,12 @@ def _bare(request: Json, cubin: bytes, *, replays: int) -> float:
     scratch = request["workspace_bytes"]
     if isinstance(scratch, int) and scratch:
         fixed["workspace"] = _place(driver, scratch, rng)
-    calls = [
-        binding.pack(
-            fixed | {t.name: _place(driver, t.size_bytes, rng) for t in tensors if not t.fixed}
-        )
+    slots = [
+        fixed | {t.name: _place(driver, t.size_bytes, rng) for t in tensors if not t.fixed}
         for _ in range(SLOTS)
     ]
+    _draw(driver, binding.inputs, slots)
+    calls = [binding.pack(slot) for slot in slots]
     recorder = StreamRecorder(driver)
     links = (4, 8) if replays == 1 else (40, 160)
     graphs = [recorder.record(_Repeat(calls, count)) for count in links]
@@ -149,6 +149,15 @@ def _bare(request: Json, cubin: bytes, *, replays: int) -> float:
             driver.wait(recorder.stream)
             times.append(driver.seconds_between(first, last))
     return (median(taken[1][1:]) - median(taken[0][1:])) / (links[1] - links[0])
+
+
+def _draw(driver: Driver, inputs: Sequence[TensorPlan], slots: Sequence[Mapping[str, int]]) -> None:
+    """Give every slot inputs, as a chain does: how much work there is may hang on them."""
+    harness = Harness(driver, compile_harness())
+    for number, tensor in enumerate(inputs):
+        for place in {slot[tensor.name] for slot in slots}:
+            harness.draw(place, tensor, pool_seed(11, number), 0)
+    driver.wait_all()
 
 
 class _Repeat:

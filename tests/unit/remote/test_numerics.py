@@ -252,3 +252,12 @@ def test_one_element_a_tenth_off_is_found_in_rows_of_any_length(columns: int):
     got = rounded(expected)
     got[7, columns // 2] = (expected[7, columns // 2] + 0.1).to(torch.bfloat16)
     assert not against(expected, got).within(BF16)
+
+
+def test_where_bits_count_one_bit_less_of_one_element_is_found():
+    bars = Bars(rms=1.0, p999=1.0, floor="bf16", exact=True)
+    expected = rounded(truth(8, 64)).double()
+    got = expected.to(torch.bfloat16)
+    assert against(expected, got, bars).within(bars)
+    got[3, 5] = (got[3, 5].view(torch.int16) ^ 1).view(torch.bfloat16)
+    assert not against(expected, got, bars).within(bars)

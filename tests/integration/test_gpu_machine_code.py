@@ -1,0 +1,72 @@
+"""Device code compiles without a GPU, for the chip at hand and the next, to what it should be."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpu.zoo import KERNELS, load_rows
+from inferproof.core.evidence import BuildFacts
+from inferproof_remote import build, build_cuda
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(build_cuda.find_compiler() is None, reason="nvcc is not installed"),
+]
+ARCHS = ("sm_90a", "sm_100a")
+LIMITS = {"memory_mib": 2048, "tmp_mib": 256, "processes": 64}
+HONEST = [
+    row.folder
+    for row in load_rows()
+    if not row.expect and (KERNELS / row.folder / "kernel.cu").is_file()
+]
+# What the machine code of these holds on both chips.
+MATRIX, WIDE, BULK = "matrix instructions", "128-bit loads", "asynchronous copies"
+HOLDS = {
+    "honest-matmul-tensor-cores": MATRIX,
+    "honest-matmul-persistent": MATRIX,
+    "honest-rms-norm-fast": WIDE,
+    "honest-fused-add-fast": WIDE,
+    "honest-silu-and-mul-fast": WIDE,
+    "honest-decode-split-kv": WIDE,
+    "honest-cache-vectors": WIDE,
+    "honest-rms-norm-bulk-copy": BULK,
+    "honest-rms-norm-async-copy": BULK,
+}
+
+
+def built(tmp_path: Path, folder: str) -> BuildFacts:
+    source = KERNELS / folder
+    manifest = yaml.safe_load((source / "candidate.yaml").read_text(encoding="utf-8"))
+    facts = build.build(
+        manifest=manifest, source_dir=source, out_dir=tmp_path, limits=LIMITS, archs=ARCHS
+    )
+    return BuildFacts.model_validate(facts)
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("folder", HONEST)
+def test_every_honest_candidate_compiles_for_both_chips_and_spills_nothing(
+    tmp_path: Path, folder: str
+):
+    facts = built(tmp_path, folder)
+    assert facts.code == "accepted", facts.diagnostics
+    assert {each.arch for each in facts.resources} == set(ARCHS)
+    assert not [each for each in facts.resources if each.spill_store_bytes]
+
+
+@pytest.mark.skipif(build_cuda.find_disassembler() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("folder", HOLDS)
+def test_machine_code_holds_the_instructions_it_should_on_both_chips(tmp_path: Path, folder: str):
+    resources = built(tmp_path, folder).resources
+    for arch in ARCHS:
+        kernels = [each.code for each in resources if each.arch == arch]
+        codes = [code for code in kernels if code is not None]
+        assert codes
+        found = {
+            MATRIX: any("BF16" in name for code in codes for name in code.tensor),
+            WIDE: any(code.loads.get("128") for code in codes),
+            BULK: any(code.bulk for code in codes),
+        }
+        assert found[HOLDS[folder]], (arch, codes)
+        assert not any(code.local for code in codes)
