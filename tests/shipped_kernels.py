@@ -18,14 +18,14 @@ from inferproof_remote.oracle import Oracle, Question
 
 LIBRARY = Path(__file__).parents[1] / "contracts" / "kernels"
 NAMES = (
-    *("fused_add_rms_norm", "gqa_paged_decode", "gqa_paged_prefill", "matmul"),
+    *("fused_add_rms_norm", "fused_moe", "gqa_paged_decode", "gqa_paged_prefill", "matmul"),
     *("reshape_and_cache", "rms_norm", "rotary_embedding", "silu_and_mul", "softmax"),
     "topk_router",
 )
 MODEL = {"hidden": 256, "inter": 160, "heads": 6, "kv_heads": 2, "head_dim": 64, "experts": 64}
 MOST = 200
 # Their cost is a product of several dims.
-MOST_OF = {"gqa_paged_decode": 12, "gqa_paged_prefill": 12}
+MOST_OF = {"fused_moe": 64, "gqa_paged_decode": 12, "gqa_paged_prefill": 12}
 Compute: TypeAlias = Callable[..., Tensors]
 
 
@@ -173,6 +173,20 @@ def _fused_add_three_roundings(
     return {**_rms_two_roundings(total, weight, eps=eps), "residual": total}
 
 
+def _moe_token_by_token(
+    x: Tensor, w13: Tensor, w2: Tensor, topk_weights: Tensor, topk_ids: Tensor
+) -> Tensors:
+    """In float32, rounded once."""
+    total = torch.zeros(x.shape)
+    for choice in range(topk_ids.shape[1]):
+        experts = topk_ids[:, choice].long()
+        gate, up = torch.einsum("th,tih->ti", x.float(), w13[experts].float()).chunk(2, dim=-1)
+        middle = gate * torch.sigmoid(gate) * up
+        share = torch.einsum("ti,thi->th", middle, w2[experts].float())
+        total += share * topk_weights[:, choice].unsqueeze(1)
+    return {"y": total.to(x.dtype)}
+
+
 def _decode_in_parts(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_lens: Tensor
 ) -> Tensors:
@@ -222,6 +236,7 @@ def _cache_one_by_one(
 
 HONEST: Mapping[str, tuple[Compute, ...]] = {
     "fused_add_rms_norm": (_fused_add_unrounded, _fused_add_three_roundings),
+    "fused_moe": (_moe_token_by_token,),
     "gqa_paged_decode": (_decode_in_parts,),
     "gqa_paged_prefill": (_prefill_token_by_token,),
     "reshape_and_cache": (_cache_one_by_one,),
