@@ -84,17 +84,50 @@ def run(q, k_cache, v_cache, block_table, seq_lens, o):
         scores = torch.einsum("hd,lhd->hl", q[i].float(), k) * q.shape[-1] ** -0.5
         o[i] = torch.einsum("hl,lhd->hd", scores.softmax(-1), v)
 """
+PREFILL = """
+import torch
+
+
+def run(q, k_cache, v_cache, block_table, prefix_lens, o):
+    for i, prefix in enumerate(prefix_lens.tolist()):
+        length = prefix + q.shape[1]
+        k, v = (cache[block_table[i].long()].flatten(0, 1)[:length].float()
+                for cache in (k_cache, v_cache))
+        groups = q.shape[2] // k.shape[1]
+        k, v = (each.repeat_interleave(groups, 1) for each in (k, v))
+        scores = torch.einsum("jhd,lhd->hjl", q[i].float(), k) * q.shape[-1] ** -0.5
+        unseen = torch.ones(q.shape[1], length, dtype=torch.bool).triu(prefix + 1)
+        powers = scores.masked_fill(unseen, -torch.inf).softmax(-1)
+        o[i] = torch.einsum("hjl,lhd->jhd", powers, v)
+"""
+MOE = """
+import torch
+
+
+def run(x, w13, w2, topk_weights, topk_ids, y):
+    total = torch.zeros(x.shape)
+    for choice in range(4):
+        for expert in topk_ids[:, choice].unique().tolist():
+            rows = (topk_ids[:, choice] == expert).nonzero().flatten()
+            gate, up = (x[rows].float() @ w13[expert].float().T).chunk(2, -1)
+            middle = torch.nn.functional.silu(gate) * up
+            share = middle @ w2[expert].float().T
+            total[rows] += share * topk_weights[rows, choice, None]
+    y.copy_(total)
+"""
 DIMS = {
     "fused_add_rms_norm": {"hidden": 192},
     "reshape_and_cache": {"slots": 16, "kv_heads": 2, "head_dim": 64},
     "gqa_paged_decode": {"max_pages": 4, "heads": 4, "kv_heads": 2, "head_dim": 32},
+    "gqa_paged_prefill": {"max_pages": 3, "heads": 4, "kv_heads": 2, "head_dim": 32},
+    "fused_moe": {"experts": 8, "hidden": 96, "inter": 40},
 }
 
 
 def codes(tmp_path: Path, contract: str, source: str) -> set[Reason]:
     """Return what the numerics gate says of every call of a candidate."""
     job = tmp_path / "jobs" / "job-1"
-    name = "kernel.py" if contract == "gqa_paged_decode" else "kernel.cpp"
+    name = "kernel.py" if source.lstrip().startswith("import torch") else "kernel.cpp"
     (job / "in" / "candidate").mkdir(parents=True)
     (job / "out").mkdir()
     (job / "in" / "candidate" / name).write_text(source, encoding="utf-8")
@@ -116,7 +149,7 @@ def codes(tmp_path: Path, contract: str, source: str) -> set[Reason]:
         "contract": shipped.model_dump(mode="json", by_alias=True),
         "contract_files": _digests(job / "in" / "contract"),
         "dims_fixed": DIMS[contract],
-        "dims_max": {"tokens": 100, "batch": 6, "pages": 32},
+        "dims_max": {"tokens": 100, "batch": 6, "pages": 32, "chunk": 40},
         "limits": {"memory_mib": 2048, "tmp_mib": 64, "processes": 64, "call_s": 10.0},
         "threads": 1,
         "arm": False,
@@ -152,6 +185,8 @@ def _digests(folder: Path) -> dict[str, str]:
         ("fused_add_rms_norm", FUSED_ADD),
         ("reshape_and_cache", CACHE),
         ("gqa_paged_decode", DECODE),
+        ("gqa_paged_prefill", PREFILL),
+        ("fused_moe", MOE),
     ],
 )
 def test_honest_kernels_are_right_in_every_call(tmp_path: Path, contract: str, source: str):
@@ -170,8 +205,13 @@ def test_honest_kernels_are_right_in_every_call(tmp_path: Path, contract: str, s
             "gqa_paged_decode",
             DECODE.replace("repeat_interleave(groups, 1)", "repeat(1, groups, 1)"),
         ),
+        ("gqa_paged_prefill", PREFILL.replace("triu(prefix + 1)", "triu(prefix + 2)")),
+        ("fused_moe", MOE.replace("topk_weights[rows, choice, None]", "1")),
     ],
-    ids=["residual-lost", "added-twice", "padding-stored", "half-a-row", "sees-padding", "heads"],
+    ids=[
+        *("residual-lost", "added-twice", "padding-stored", "half-a-row", "sees-padding", "heads"),
+        *("one-ahead", "unweighted"),
+    ],
 )
 def test_faults_in_what_is_changed_or_read_by_pages_are_refused(
     tmp_path: Path, contract: str, source: str
