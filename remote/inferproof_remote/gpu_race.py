@@ -1,7 +1,8 @@
 """The timed part of a grading on a GPU: candidate and baselines by turns, and checks meanwhile."""
 
+import contextlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
@@ -84,10 +85,11 @@ class Race:
     def ask_baselines(self, timed: Sequence[Dims]) -> None:
         """Have every baseline compiled for every shape, while other things are done."""
         self._baselines.shared.view(0, len(self._cubin))[:] = self._cubin
-        self._baselines.post({"do": "open", "harness_bytes": len(self._cubin)})
+        trusted = _Trusted(self._baselines)
+        trusted.post({"do": "open", "harness_bytes": len(self._cubin)})
         for number, dims in enumerate(timed):
             for name in self._order.kernel.baselines:
-                self._baselines.post(self._chain_request(name, number, dims))
+                trusted.post(self._chain_request(name, number, dims))
 
     def await_baselines(self, count: int) -> None:
         """Wait until the baselines are ready on every shape."""
@@ -208,17 +210,26 @@ class _Trusted:
 
     def ask(self, request: Mapping[str, object], timeout_s: float) -> Mapping[str, object]:
         """Return the answer to a request."""
-        try:
+        with _not_the_candidate():
             return self._process.ask(request, timeout_s)
-        except Ended as ended:
-            raise BenchError(f"the baselines' process: {ended.detail}") from ended
+
+    def post(self, request: Mapping[str, object]) -> None:
+        """Send a request whose answer is collected later."""
+        with _not_the_candidate():
+            self._process.post(request)
 
     def collect(self, timeout_s: float) -> Mapping[str, object]:
         """Return the answer to the oldest request without one."""
-        try:
+        with _not_the_candidate():
             return self._process.collect(timeout_s)
-        except Ended as ended:
-            raise BenchError(f"the baselines' process: {ended.detail}") from ended
+
+
+@contextlib.contextmanager
+def _not_the_candidate() -> Generator[None]:
+    try:
+        yield
+    except Ended as ended:
+        raise BenchError(f"the baselines' process: {ended.detail}") from ended
 
 
 class _Checker:
