@@ -6,13 +6,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from inferproof.campaign.contracts import CONTRACT_FILE, load_contract
+from inferproof.campaign.contracts import CONTRACT_FILE, load_contract, resolve_dims
 from inferproof.campaign.flashinfer.contract import REVIEW, Imported, map_definition
 from inferproof.campaign.flashinfer.trace import Left, read_definition, read_workloads
 from inferproof.campaign.tree import read_file
 from inferproof.console import show
 from inferproof.core.canonical import Json
-from inferproof.core.errors import FileFormatError, InfrastructureError, UsageError
+from inferproof.core.contract import KernelContract
+from inferproof.core.errors import InfrastructureError, UsageError
 
 REFERENCE_FILE, DEFINITION_FILE, LEFT_FILE = "reference.py", "definition.json", "not-mapped.md"
 NOT_JUDGEABLE = 2
@@ -97,8 +98,10 @@ def _move(made: Path, out: Path, files: Mapping[str, bytes]) -> list[Left]:
     for name, data in files.items():
         (made / name).write_bytes(data)
     try:
-        load_contract(made)
-    except FileFormatError as error:
+        contract = load_contract(made).contract
+        if isinstance(contract, KernelContract):
+            resolve_dims(contract, {})
+    except UsageError as error:
         why = error.what.replace(f"{made}/", "")
         return [Left(field="contract", value=out.name, why=why, blocks=True)]
     made.rename(out)

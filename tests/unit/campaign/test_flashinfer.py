@@ -287,6 +287,7 @@ MALFORMED: dict[str, tuple[Spec, str]] = {
     "no shape": (changed(GEMM, outputs={"C": {"dtype": "float16"}}), "outputs.C.shape"),
     "no outputs": (changed(GEMM, outputs={}), "outputs"),
     "code that is none": (changed(GEMM, reference="def run(:"), "not Python"),
+    "code nested too deeply": (changed(GEMM, reference="x = 1" + " + 1" * 3000), "not Python"),
     "code without run": (changed(GEMM, reference="def walk(A, B): ..."), "no function `run`"),
     "no reference": (_spoilt(lambda each: each.pop("reference")), "reference: field required"),
 }
@@ -359,6 +360,8 @@ def test_workloads_that_stand_alone_are_read_too(tmp_path: Path, capsys: Capture
         ("M % 4 == 0", "drawn one by one"),
         ("M == A.sum()", "values of inputs"),
         ("M = 4", "drawn one by one"),
+        ("M == N // (K - 128)", "drawn one by one"),
+        ("-" * 90 + "M == 4", "drawn one by one"),
     ],
 )
 def test_a_constraint_holds_for_all_that_is_drawn_or_there_is_no_contract(
@@ -386,7 +389,10 @@ def test_a_constraint_holds_for_all_that_is_drawn_or_there_is_no_contract(
         ("    A += 1\n", "changes an input"),
         ("    A.mul_(2)\n", "changes an input"),
         ("    global seen\n", "keeps nothing"),
+        ("    torch.hub.list('a')\n", "plain torch"),
         ("def run(A, other):\n", "not the inputs: A, B"),
+        ("def run(A, B, /):\n", "not the inputs: A, B"),
+        ("def run(A, *B):\n", "not the inputs: A, B"),
         ("    C = A.clone()\n    C.mul_(2)\n    C[0] = 1\n", None),
         ("    A = A.clone()\n    A.mul_(2)\n", None),
         ("import math\n", None),
@@ -459,3 +465,26 @@ def test_what_the_loader_refuses_is_listed_and_leaves_nothing_behind(
     assert code == 2
     assert "outputs.A_out" in listed(facts, blocks=True)["contract"][1]
     assert [path.name for path in tmp_path.iterdir()] == ["definition.json"]
+
+
+@pytest.mark.parametrize("name", ["lambda", "prepared", "torch", "_x", "M"])
+def test_an_input_whose_name_is_taken_makes_no_contract(
+    name: str, tmp_path: Path, capsys: Capture
+) -> None:
+    tensor: Json = {"shape": ["M", "K"], "dtype": "float16"}
+    code, facts = told(tmp_path, capsys, changed(GEMM, inputs={name: tensor}))
+    assert code == 2
+    assert "rename" in listed(facts, blocks=True)[f"inputs.{name}"][1]
+
+
+@pytest.mark.parametrize(("size", "why"), [(1 << 31, "beyond 2**62"), (1 << 20, "2**36 elements")])
+def test_sizes_beyond_all_measure_are_listed_and_make_no_contract(
+    size: int, why: str, tmp_path: Path, capsys: Capture
+) -> None:
+    definition = changed(
+        GATED, axes={name: {"type": "var"} for name in ("rows", "wide", "inner")}, constraints=[]
+    )
+    line = trace(definition, rows=size, wide=size, inner=size)
+    code, facts = told(tmp_path, capsys, definition, line)
+    assert code == 2
+    assert why in listed(facts, blocks=True)["contract"][1]

@@ -22,6 +22,7 @@ _SCALARS: Mapping[str, str] = {
     **dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "f32"),
     **dict.fromkeys(("int64", "int32", "int16", "int8", "uint8", "bool"), "i64"),
 }
+_RESERVED = frozenset({"prepared", "torch", "bool"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +77,8 @@ def _refused(definition: Definition) -> Iterator[Left]:
     for part, specs in (("inputs", definition.inputs), ("outputs", definition.outputs)):
         for name, spec in specs.items():
             why = _why_not(part, spec)
-            if keyword.iskeyword(name) or name == "prepared":
-                why = "the name is a reserved word; rename it in the definition"
+            if keyword.iskeyword(name) or name in _RESERVED or name.startswith("_"):
+                why = "the name is taken in a contract's files; rename it in the definition"
             elif part == "inputs" and name in definition.axes:
                 why = "an axis has the same name; rename one in the definition"
             if why:

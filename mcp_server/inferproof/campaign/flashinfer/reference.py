@@ -18,6 +18,7 @@ _RANDOM = frozenset(
         *("bernoulli", "normal", "normal_", "uniform_", "exponential_", "random_", "dropout"),
     }
 )
+_BEYOND_TORCH = frozenset({"cuda", "jit", "compile", "load", "save", "hub", "ops", "os", "sys"})
 _SAME_AXES = frozenset({"to", "float", "half", "bfloat16", "double", "contiguous", "clone"})
 _SAME_VALUES = frozenset({"to", "long", "int", "contiguous", "clone", "flatten", "view", "reshape"})
 _TOLD_BY_TYPE = frozenset({"shape", "dtype", "device", "ndim", "size", "numel", "dim"})
@@ -55,9 +56,8 @@ def obstacles(module: ast.Module, inputs: Sequence[str]) -> Iterator[tuple[str, 
         if why:
             yield _shown(node), why
     run = run_of(module)
-    names = [argument.arg for argument in (*run.args.posonlyargs, *run.args.args)]
-    names += [argument.arg for argument in run.args.kwonlyargs]
-    if set(names) != set(inputs) or run.args.vararg or run.args.kwarg:
+    names = {argument.arg for argument in (*run.args.args, *run.args.kwonlyargs)}
+    if names != set(inputs) or run.args.posonlyargs or run.args.vararg or run.args.kwarg:
         wanted = ", ".join(inputs)
         yield f"run({ast.unparse(run.args)})", f"its arguments are not the inputs: {wanted}"
     yield from _mutations(run, inputs)
@@ -94,7 +94,7 @@ def _why_not_attribute(name: str) -> str:
         return "it draws random numbers: a contract compares with one right answer"
     if name.startswith(("float8", "float4")):
         return "contracts have no such dtype"
-    if name in {"cuda", "jit", "compile"}:
+    if name in _BEYOND_TORCH:
         return "a reference runs as plain torch where its inputs are"
     return "a reference computes and does nothing else" if name.startswith("__") else ""
 
@@ -254,6 +254,15 @@ _OUTPUTS = {{{outputs}}}
 _RUN, _WIDE = _as_given(), _widened()
 
 
+def _wide(**given):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return _WIDE(**given)
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _named(made, dtype=None):
     if isinstance(made, dict):
         made = [made[name] for name in _OUTPUTS]
@@ -263,12 +272,7 @@ def _named(made, dtype=None):
 
 
 def reference({arguments}):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        return _named(_WIDE({passed}), torch.float64)
-    finally:
-        torch.set_default_dtype(before)
+    return _named(_wide({passed}), torch.float64)
 
 
 def yardstick({arguments}):

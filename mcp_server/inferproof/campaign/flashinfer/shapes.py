@@ -5,6 +5,7 @@ becomes an expression of them, since a contract draws each dim by itself.
 """
 
 import ast
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -50,7 +51,7 @@ class Shapes:
 
     def workloads(self, moved: str) -> dict[str, Json]:
         """Return `workloads` of the contract; `moved` says which recorded shape is the largest."""
-        by_size = sorted(self.recorded, key=lambda s: evaluate(moved, {**self.constant, **s}))
+        by_size = sorted(self.recorded, key=lambda shape: self._size(shape, moved))
         practice: list[Json] = [dict(each) for each in _spread(by_size, _MOST_PRACTICE)]
         timed: list[Json] = [
             self._around(each) for each in _spread(by_size[len(by_size) // 2 :], 2)
@@ -65,6 +66,10 @@ class Shapes:
             },
             "timed": {"ranges": timed, "pairs": 20},
         }
+
+    def _size(self, shape: Shape, moved: str) -> float:
+        size = _evaluated(moved, {**self.constant, **shape})
+        return math.inf if size is None else size
 
     def _around(self, shape: Shape) -> dict[str, Json]:
         return {name: [max(self.ranges[name][0], n - n // 4), n] for name, n in shape.items()}
@@ -134,16 +139,18 @@ def _solved(
     for one, other in ((left, right), (right, left)):
         value = _with(tied, other)
         known = dict.fromkeys(definition.axes.keys() - tied.keys(), _SOME_EXTENT)
+        known |= definition.constant
         free = isinstance(one, ast.Name) and one.id in definition.variable and one.id not in tied
         if isinstance(one, ast.Name) and free:
             known.pop(one.id)
-            if _value(value, known) is not None:
+            if (_value(value, known) or 0) > 0:
                 yield one.id, value
 
 
 def _comparison(constraint: str) -> ast.Compare | None:
     try:
         body = ast.parse(constraint, mode="eval").body
+        ast.unparse(body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return body if isinstance(body, ast.Compare) and len(body.ops) == 1 else None
@@ -164,8 +171,12 @@ def _with(values: Mapping[str, ast.expr], expression: ast.expr) -> ast.expr:
 
 
 def _value(expression: ast.expr, dims: Mapping[str, int]) -> int | None:
+    return _evaluated(ast.unparse(expression), dims)
+
+
+def _evaluated(text: str, dims: Mapping[str, int]) -> int | None:
     try:
-        return evaluate(ast.unparse(expression), dims)
+        return evaluate(text, dims)
     except ExpressionError:
         return None
 
@@ -215,4 +226,4 @@ def _is_usable(row: Row, definition: Definition, tied: Mapping[str, str]) -> boo
     axes = row.workload.axes | definition.constant
     if 0 in axes.values():
         return False
-    return all(evaluate(text, axes) == axes[name] for name, text in tied.items())
+    return all(_evaluated(text, axes) == axes[name] for name, text in tied.items())

@@ -185,6 +185,7 @@ def _problems(definition: Definition) -> Iterator[str]:
 def _code_problems(definition: Definition) -> Iterator[str]:
     try:
         module = definition.module
+        ast.unparse(module)  # as it will be written; this too recurses
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         yield f"reference: not Python: {error}"
         return
