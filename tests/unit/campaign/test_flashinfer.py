@@ -222,6 +222,12 @@ def test_a_scalar_that_workloads_disagree_on_is_no_param(tmp_path: Path, capsys:
     assert listed(facts, blocks=True)["inputs.eps"][0] == "1e-05, 1e-06"
 
 
+def test_a_scalar_that_is_the_same_in_float32_is_one_param(tmp_path: Path, capsys: Capture) -> None:
+    other: Spec = {"eps": {"type": "scalar", "value": 9.999999974752427e-07}}
+    traces = [trace(RMS_NORM, EPS, rows=8), trace(RMS_NORM, other, rows=9)]
+    assert made(tmp_path, capsys, RMS_NORM, *traces).params["eps"].value == 1e-6
+
+
 def test_what_has_no_place_in_a_contract_is_listed_there_and_on_the_screen(
     tmp_path: Path, capsys: Capture
 ) -> None:

@@ -1,6 +1,7 @@
 """Inputs and outputs of a definition as the inputs, params and outputs of a contract."""
 
 import keyword
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ _SCALARS: Mapping[str, str] = {
     **dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "f32"),
     **dict.fromkeys(("int64", "int32", "int16", "int8", "uint8", "bool"), "i64"),
 }
+_ROUNDED = 2.0**-24  # some are recorded as float32, others as they were computed
 _RESERVED = frozenset({"prepared", "torch", "bool"})
 
 
@@ -145,9 +147,15 @@ def _constants(definition: Definition, rows: Sequence[Row]) -> dict[str, float |
     found: dict[str, float | int | bool] = {}
     for name in _scalars(definition):
         values = _values(name, rows)
-        if values and values[0] is not None and all(value == values[0] for value in values):
-            found[name] = values[0]
+        first = values[0] if values else None
+        apart = _ROUNDED if _SCALARS.get(definition.inputs[name].dtype) == "f32" else 0.0
+        if first is not None and all(_alike(value, first, apart) for value in values):
+            found[name] = first
     return found
+
+
+def _alike(value: float | None, first: float, apart: float) -> bool:
+    return value is not None and math.isclose(value, first, rel_tol=apart)
 
 
 def _scalars(definition: Definition) -> list[str]:
