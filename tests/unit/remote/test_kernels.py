@@ -23,10 +23,10 @@ from shipped_kernels import (
     load,
     read_contract,
     seeded,
+    seeds,
 )
 
-HONEST_SEEDS = range(50)
-MUTANT_SEEDS = range(20)
+HONEST_SEEDS, MUTANT_SEEDS = 50, 20
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.parametrize("name", NAMES)
 def test_honest_kernels_are_within_the_bars_on_every_draw(name: str):
     tolerance = read_contract(name).tolerance
-    for seed in HONEST_SEEDS:
+    for seed in seeds(name, HONEST_SEEDS):
         planned = Planned(name, seed)
         judged: dict[str, list[Errors]] = {}
         bars = planned.oracle.bars
@@ -92,7 +92,7 @@ def _run(planned: Planned, compute: Compute, inputs: Tensors) -> Tensors:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_mutant_is_refused_on_every_draw(name: str):
     contract = read_contract(name)
-    for seed in MUTANT_SEEDS:
+    for seed in seeds(name, MUTANT_SEEDS):
         mutants = _mutants(name, seed)
         assert [mutant.name for mutant in mutants] == list(contract.mutants)
         assert survivors(contract, mutants) == (), f"seed {seed}"
