@@ -189,6 +189,16 @@ def test_an_engines_own_errors_reach_the_caller(work: Path):
         assert running.incidents() == []
 
 
+def test_an_engine_that_ends_connections_as_it_likes_loses_no_request(work: Path):
+    with deployment(work, replicas=2) as running:
+        caller = http.client.HTTPConnection(running.endpoint.removeprefix("http://"), timeout=20)
+        for _ in range(300):
+            caller.request("GET", "/unsaid-end")
+            answer = caller.getresponse()
+            assert (answer.status, bool(answer.read())) == (200, True)
+        caller.close()
+
+
 def test_a_full_disk_is_the_engines_own_doing(work: Path):
     with deployment(work) as running:
         get(running.endpoint, "/fill")

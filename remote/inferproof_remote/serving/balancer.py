@@ -35,6 +35,8 @@ defaults
     timeout server 24h
     timeout check {check_ms}ms
     option http-no-delay
+    # Engines end idle connections when they like; a request on one that ends would be lost.
+    option http-server-close
     # Only a request that no replica has seen is given to another one.
     retry-on conn-failure
     retries 2

@@ -25,6 +25,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text.encode())
+        self.close_connection |= self.path == "/unsaid-end"
 
     def do_POST(self) -> None:
         pieces, pause_s = map(float, self.rfile.read(int(self.headers["Content-Length"])).split())
@@ -90,6 +91,7 @@ ACTS: dict[str, Callable[[], Said]] = {
     "/health": lambda: (200, "ok"),
     "/who": lambda: (200, f"{os.getpid()} {Path.cwd()}"),
     "/quarter": lambda: (500 if next(SERVED) % 4 == 0 else 200, "mine"),
+    "/unsaid-end": lambda: (200, "the connection ends, which its answer does not say"),
     "/crash": lambda: end_by(signal.SIGSEGV),
     "/hang": lambda: end_by(signal.SIGSTOP),
     "/leave": leave,
