@@ -91,13 +91,13 @@ def parse_line(line: bytes) -> Entry:
     """Return the entry that a line holds; its digest and signature are not checked here.
 
     Raises:
-        LedgerError: the line is not an entry.
+        LedgerError: the line is not an entry, or not written as entries are, to the byte.
     """
     match = _LINE.fullmatch(line)
     if match is None:
         raise LedgerError("the line is not a ledger entry")
     try:
-        return Entry(
+        entry = Entry(
             seq=int(match["seq"]),
             prev=match["prev"].decode(),
             at=datetime.fromisoformat(match["at"].decode()),
@@ -105,8 +105,12 @@ def parse_line(line: bytes) -> Entry:
             digest=match["digest"].decode(),
             sig=match["sig"].decode(),
         )
+        written = _payload_of(entry)
     except (ValueError, RecursionError) as exc:
         raise LedgerError("the line is not a ledger entry") from exc
+    if written != _signed_part(match):
+        raise LedgerError("the line is not written as ledger entries are")
+    return entry
 
 
 def line_is_whole(line: bytes) -> bool:
@@ -114,8 +118,7 @@ def line_is_whole(line: bytes) -> bool:
     match = _LINE.fullmatch(line)
     if match is None:
         return False
-    payload = match["head"] + b"," + match["tail"] + b"}"
-    return digest_bytes(payload) == match["digest"].decode()
+    return digest_bytes(_signed_part(match)) == match["digest"].decode()
 
 
 def check_chain(
@@ -155,13 +158,22 @@ def _check_link(prev: Entry | None, entry: Entry) -> Iterable[Finding]:
 
 def _check_content(entry: Entry) -> Iterable[Finding]:
     try:
-        body = canonical_bytes(json_body(entry))
+        payload = _payload_of(entry)
     except (ValueError, RecursionError):
         yield altered(entry, "its body is not plain JSON")
         return
-    payload = _payload(body, at=entry.at, prev=entry.prev, seq=entry.seq)
     if digest_bytes(payload) != entry.digest:
         yield altered(entry, "its content does not match its digest")
+
+
+def _signed_part(line: re.Match[bytes]) -> bytes:
+    """Return what a line's digest is over."""
+    return line["head"] + b"," + line["tail"] + b"}"
+
+
+def _payload_of(entry: Entry) -> bytes:
+    body = canonical_bytes(json_body(entry))
+    return _payload(body, at=entry.at, prev=entry.prev, seq=entry.seq)
 
 
 def _payload(body: bytes, *, at: datetime, prev: str, seq: int) -> bytes:

@@ -103,6 +103,23 @@ def test_any_changed_byte_is_detected(position: int, mask: int) -> None:
     assert findings_in(bytes(data), HEAD)
 
 
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        (b'"author":', b'"author": '),
+        (b"0.5", b"0.50"),
+        (b'"seq":1', b'"seq":01'),
+        (b"000010Z", b"0000100Z"),
+        ("Größe".encode(), b"Gr\\u00f6\\u00dfe"),
+    ],
+)
+def test_the_same_entry_in_other_bytes_is_detected(own: bytes, other: bytes) -> None:
+    lines = DATA.splitlines(keepends=True)
+    assert own in lines[1]
+    lines[1] = lines[1].replace(own, other, 1)
+    assert findings_in(b"".join(lines), HEAD)
+
+
 @settings(deadline=None)
 @given(position=st.integers(0, len(DATA)), extra=st.binary(min_size=1, max_size=40))
 def test_any_inserted_bytes_are_detected(position: int, extra: bytes) -> None:
