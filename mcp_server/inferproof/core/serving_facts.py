@@ -99,8 +99,10 @@ class LoadFacts(Value):
     """One AIPerf run. Times are ms from the client's clock; lengths are our own re-tokenisation.
 
     Columns have one row a completed request. `client_lag_p99_ms` is how late the client itself
-    started requests. `whole` is 1 for a response with a finish reason
-    and an end of stream. `compressed_share` is the size of all responses zlib-compressed.
+    started requests. `told` is 1 where the engine told its tokens and they spell its text.
+    `arrivals` counts the chunks, those that came together as one. `whole` is 1 for a response with
+    a finish reason and an end of stream. `compressed_share` is the size of all responses
+    zlib-compressed.
     """
 
     arm: Arm
@@ -127,7 +129,9 @@ class LoadFacts(Value):
     finish_reasons: dict[str, int]
     distinct_responses: int
     compressed_share: Annotated[float, Field(ge=0)] | None
+    told: Counts = ()
     client_lag_p99_ms: NonNegative | None
+    arrivals: Counts = ()
     output_tokens_per_s: NonNegative | None
     requests_per_s: NonNegative | None
     audit: AuditFacts | None = None

@@ -14,6 +14,8 @@ from inferproof.gates.base import Clerk, ServiceCase
 
 CLERK = Clerk("believability", __name__)
 KILLED = -1
+_EVENLY = 0.1
+_LATE_READS = 2.0
 NEXT_STEPS = {
     Reason.REQUESTS_FAILED: "Answer every request of this traffic; read the errors in evidence.",
     Reason.RUN_INCOMPLETE: "End every stream with a finish_reason and [DONE].",
@@ -111,12 +113,17 @@ def _errors(run: LoadFacts, _: ServeFacts, rules: Believability) -> Finding | No
 
 def _completeness(run: LoadFacts, _: ServeFacts, __: Believability) -> Finding | None:
     cut = run.completed - sum(run.whole)
-    if run.exit_code == 0 and run.is_complete and not cut and len(run.whole) == run.completed:
+    rows = {len(column) for column in (run.whole, run.told, run.arrivals)}
+    if run.exit_code == 0 and run.is_complete and not cut and rows == {run.completed}:
         return None
     return Reason.RUN_INCOMPLETE, f"{cut} responses have no end; client exit {run.exit_code}"
 
 
 def _lengths(run: LoadFacts, _: ServeFacts, rules: Believability) -> Finding | None:
+    rows = zip(run.told, run.osl, run.osl_asked, strict=True)
+    inexact = sum(bool(told) and got != asked for told, got, asked in rows)
+    if inexact:
+        return Reason.WRONG_LENGTH, f"{inexact} responses have not as many tokens as were asked for"
     off = sum(abs(got - asked) for got, asked in zip(run.osl, run.osl_asked, strict=True))
     share = off / max(1, sum(run.osl_asked))
     if share <= rules.osl_off_by_at_most:
@@ -131,14 +138,37 @@ def _chunks(run: LoadFacts, _: ServeFacts, rules: Believability) -> Finding | No
     return Reason.CHUNKED_STREAM, f"up to {worst:.1f} tokens a chunk"
 
 
+def _arrivals(run: LoadFacts, serve: ServeFacts, rules: Believability) -> Finding | None:
+    """Return whether even the responses that came most evenly were held back.
+
+    A client that is late reads several tokens together, but not of every response; how many it does
+    read together on this machine shows in the baseline.
+    """
+    usual = [_together(other) for other in _baselines(run, serve) if len(other.arrivals)]
+    most = _LATE_READS * max(rules.tokens_per_chunk_at_most, *usual, 0.0)
+    if _together(run) <= most:
+        return None
+    return Reason.CHUNKED_STREAM, f"{_together(run):.1f} tokens or more come at once, as a rule"
+
+
+def _together(run: LoadFacts) -> float:
+    """Return how many tokens came at once, in a response that came more evenly than nine in ten."""
+    rows = zip(run.osl, run.arrivals, strict=True)
+    ordered = sorted(got / max(1, arrivals) for got, arrivals in rows)
+    return ordered[int(_EVENLY * (len(ordered) - 1))] if ordered else 0.0
+
+
+def _baselines(run: LoadFacts, serve: ServeFacts) -> Iterator[LoadFacts]:
+    """Yield the baseline's runs under the same traffic."""
+    for other in serve.loads:
+        if other.arm == "baseline" and other.traffic == run.traffic:
+            yield other
+
+
 def _variety(run: LoadFacts, serve: ServeFacts, rules: Believability) -> Finding | None:
     if run.distinct_responses < rules.distinct_share_at_least * run.completed:
         return Reason.REPETITIVE, f"{run.distinct_responses} of {run.completed} responses differ"
-    usual = [
-        other.compressed_share
-        for other in serve.loads
-        if other.arm == "baseline" and other.traffic == run.traffic and other.compressed_share
-    ]
+    usual = [other.compressed_share for other in _baselines(run, serve) if other.compressed_share]
     least = rules.compressed_over_baseline_at_least * median(usual) if usual else 0.0
     if run.compressed_share is None or run.compressed_share < least:
         return Reason.REPETITIVE, "the responses repeat themselves far more than the baseline's"
@@ -150,6 +180,7 @@ _RULES: tuple[Callable[[LoadFacts, ServeFacts, Believability], Finding | None], 
     _completeness,
     _lengths,
     _chunks,
+    _arrivals,
     _variety,
 )
 

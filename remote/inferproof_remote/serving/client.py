@@ -13,8 +13,10 @@ import threading
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias, cast
+
+from inferproof_remote.serving.sse import BadEvent, Part, events, read_part
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 TokenRef: TypeAlias = int | str
@@ -32,6 +34,10 @@ class NoAnswer(EngineError):
 
 class BadAnswer(EngineError):
     """Something came back that is no completion: an error status or text that does not parse."""
+
+
+class Refused(BadAnswer):
+    """The engine says that the request is at fault: a status from 400 to 499."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,16 +130,20 @@ class _UnixConnection(http.client.HTTPConnection):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Talks to one endpoint: `http://host:port`, `https://…` or `unix:/path/of.sock`."""
+    """Talks to one endpoint: `http://host:port`, `https://…` or `unix:/path/of.sock`.
+
+    Fields that it `leaves_out` are in no request, whatever is asked.
+    """
 
     endpoint: str
     model: str = "default"
     timeout_s: float = 120.0
+    leaves_out: frozenset[str] = frozenset()
 
     def complete(self, request: Request) -> Answer:
         """Return the answer, or the error in its place."""
         try:
-            answer = self._exchange("POST", "/v1/completions", request.body(self.model))
+            answer = self._exchange("POST", "/v1/completions", self._body(request))
             return parse_completion(_parse(answer), request)
         except EngineError as error:
             return error
@@ -151,11 +161,10 @@ class Client:
 
     def stream(self, request: Request) -> Answer:
         """Return a streamed answer put together again."""
-        body = request.body(self.model)
+        body = self._body(request)
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         try:
-            answer = self._exchange("POST", "/v1/completions", body)
-            return _join(_events(answer), request)
+            return _join(self._exchange("POST", "/v1/completions", body))
         except EngineError as error:
             return error
 
@@ -172,7 +181,11 @@ class Client:
         name = first.get("id") if isinstance(first, dict) else None
         if not isinstance(name, str) or not _MODEL_NAME.fullmatch(name):
             return self
-        return Client(self.endpoint, name, self.timeout_s)
+        return replace(self, model=name)
+
+    def _body(self, request: Request) -> dict[str, Json]:
+        body = request.body(self.model)
+        return {name: value for name, value in body.items() if name not in self.leaves_out}
 
     def _exchange(self, method: str, path: str, body: Mapping[str, Json] | None) -> bytes:
         connection, base = self._connection()
@@ -188,7 +201,8 @@ class Client:
             connection.close()
         if response.status != http.client.OK:
             said = answer[:200].decode("utf-8", "replace")
-            raise BadAnswer(f"{self.endpoint} answered {path} with {response.status}: {said}")
+            kind = Refused if response.status // 100 == 4 else BadAnswer
+            raise kind(f"{self.endpoint} answered {path} with {response.status}: {said}")
         return answer
 
     def _connection(self) -> tuple[http.client.HTTPConnection, str]:
@@ -330,29 +344,29 @@ def _parse(answer: bytes) -> dict[str, Json]:
     return parsed
 
 
-def _events(answer: bytes) -> list[dict[str, Json]]:
-    lines = answer.decode("utf-8", "replace").splitlines()
-    data = [line.removeprefix("data:").strip() for line in lines if line.startswith("data:")]
-    return [_parse(each.encode()) for each in data if each != "[DONE]"]
-
-
-def _join(events: Sequence[Mapping[str, Json]], request: Request) -> Completion:
+def _join(stream: bytes) -> Completion:
     """Return the parts of a stream as one answer; parts without text are not counted."""
-    parts: list[Completion] = []
-    usage: Json = None
-    for event in events:
-        usage = event.get("usage") or usage
-        if event.get("choices"):
-            parts.append(parse_completion(event, request))
-    if not parts:
-        raise BadAnswer("the stream has no part with a choice")
-    counts = usage if isinstance(usage, dict) else {}
-    ids = [part.token_ids for part in parts]
+    parts: list[Part] = []
+    for fields in events(stream):
+        try:
+            part = read_part(fields)
+        except BadEvent as error:
+            raise BadAnswer(f"the stream has {error}") from error
+        if part.is_done:
+            break
+        parts.append(part)
+    texts = [part.text for part in parts if part.text]
+    ids = [one for part in parts for one in part.ids or ()]
+    if not texts and not ids:
+        raise BadAnswer("the stream has no part with a text")
+    reasons = [part.finish_reason for part in parts if part.finish_reason]
+    usage = next((part.usage for part in reversed(parts) if part.usage), None)
+    counts = cast("dict[str, Json]", usage) if isinstance(usage, dict) else {}
     return Completion(
-        text="".join(part.text for part in parts),
-        finish_reason=parts[-1].finish_reason,
-        token_ids=tuple(one for some in ids for one in some or ()) if any(ids) else None,
+        text="".join(texts),
+        finish_reason=reasons[-1] if reasons else "",
+        token_ids=_ids(cast("list[Json]", ids)) if ids else None,
         prompt_tokens=_count(counts.get("prompt_tokens")),
         completion_tokens=_count(counts.get("completion_tokens")),
-        chunks=sum(bool(part.text) for part in parts),
+        chunks=len(texts),
     )

@@ -98,6 +98,7 @@ class Examiner:
         told = audit(run.responses, self._yardsticks, rules, stream)
         if arm == "candidate" and not given_up():
             told |= draws(client, features, self._question, self._yardsticks, f"draws {name}")
+                leaves_out=client.leaves_out,
         return {**run.facts, "audit": told}
 
 

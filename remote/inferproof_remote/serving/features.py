@@ -1,15 +1,25 @@
 """Which features an engine really has, found by reading its answers, never its status codes.
 
 Engines answer 200 to fields that they ignore, so a feature counts only when its content is there.
+What an engine answers 4xx to is not asked of it again.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from inferproof_remote.serving.client import Answer, Client, Completion, Engine, Request, Row
+from inferproof_remote.serving.client import (
+    Answer,
+    Client,
+    Completion,
+    Engine,
+    Refused,
+    Request,
+    Row,
+)
 
 _OUTPUT_TOKENS = 6
 _USEFUL_LISTED = 2
+_OPTIONAL = frozenset({"ignore_eos", "return_token_ids"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +59,19 @@ class Features:
         }
 
 
+def suited(client: Client) -> Client:
+    """Return `client`, leaving out the optional fields that its engine refuses, each by itself."""
+    plain = Request(prompt="def", max_tokens=1)
+    if not isinstance(client.complete(plain), Refused):
+        return client
+
+    def is_refused(name: str) -> bool:
+        alone = replace(client, leaves_out=_OPTIONAL - {name})
+        return isinstance(alone.complete(plain), Refused)
+
+    return replace(client, leaves_out=frozenset(filter(is_refused, _OPTIONAL)))
+
+
 def probe(engine: Engine, ids: Sequence[int], text: str, *, logprobs: int) -> Features:
     """Return what `engine` shows on one prompt, given as token ids and as text."""
     plain = Request(prompt=tuple(ids), max_tokens=_OUTPUT_TOKENS)
@@ -57,6 +80,9 @@ def probe(engine: Engine, ids: Sequence[int], text: str, *, logprobs: int) -> Fe
     asked = replace(plain, prompt=tuple(ids) if id_prompts else text, logprobs=logprobs)
     told = engine.complete(asked)
     listed = _listed(told)
+    if isinstance(told, Refused):
+        asked = replace(asked, logprobs=None)
+        told = engine.complete(asked)
     scored = replace(asked, prompt_scores="prompt_logprobs")
     echoed = replace(asked, prompt_scores="echo", max_tokens=1)
     return Features(

@@ -38,6 +38,7 @@ _START_S = 180.0
 _POLL_S = 0.25
 _RECORDS = "profile_export.jsonl"
 PATIENCE_S = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
+_EXTRAS = ("ignore_eos:true", "temperature:0", "return_token_ids:true")
 _USER_AGENT = "User-Agent:completions"
 _NS = 1e9
 Facts = dict[str, object]
@@ -50,7 +51,8 @@ class LoadOrder:
     """One run: where to, what traffic, and which bits its prompts follow from.
 
     Once `given_up` says so, the run is ended: its engine is refused whatever it would measure.
-    `completed` puts into a response what its text hides.
+    `completed` puts into a response what its text hides. Of what is asked beyond the API, the
+    engine is spared what is in `leaves_out`.
     """
 
     work: Path
@@ -66,6 +68,7 @@ class LoadOrder:
     on_progress: OnProgress
     given_up: GivenUp
     completed: Callable[[Response], Response]
+    leaves_out: frozenset[str] = frozenset()
 
     def count(self, name: str) -> int:
         """Return a whole number of the traffic shape."""
@@ -122,6 +125,8 @@ def aiperf_command(order: LoadOrder, program: Path) -> list[str]:
         arrivals = ["--concurrency", str(shape["concurrency"])]
     else:
         arrivals = ["--request-rate", str(shape["rate_per_s"]), "--arrival-pattern", "poisson"]
+    asked = [each for each in _EXTRAS if each.partition(":")[0] not in order.leaves_out]
+    extras = [word for each in asked for word in ("--extra-inputs", each)]
     return [
         *(str(program), "profile", "--model", order.model_name, "--url", order.endpoint),
         *("--endpoint-type", "completions", "--streaming", "--use-legacy-max-tokens"),
@@ -130,8 +135,7 @@ def aiperf_command(order: LoadOrder, program: Path) -> list[str]:
         *("--request-count", str(order.count("requests"))),
         *("--warmup-request-count", str(order.count("warmup_requests"))),
         *("--random-seed", str(order.seed), "--request-timeout-seconds", str(_REQUEST_S)),
-        *("--extra-inputs", "ignore_eos:true", "--extra-inputs", "temperature:0"),
-        *("--extra-inputs", "return_token_ids:true"),
+        *extras,
         *("--failed-request-threshold", "0.5", "--export-level", "raw", "-H", _USER_AGENT),
         *("--artifact-dir", str(_out(order)), "--ui", "none", "--log-level", "warning"),
         *("--zmq-ipc-path", "ipc"),  # below the working folder: a socket's address must be short
@@ -318,7 +322,9 @@ def _columns(responses: Sequence[Response], vocabulary: Vocabulary) -> Facts:
         "isl": [len(vocabulary.encode(each.prompt)) for each in responses],
         "osl_asked": [each.osl_asked for each in responses],
         "osl": [len(each.ids) for each in responses],
+        "told": [int(each.is_told) for each in responses],
         "chunks": [each.chunks for each in responses],
+        "arrivals": [each.arrivals for each in responses],
         "whole": [int(each.is_whole) for each in responses],
     }
 

@@ -1,8 +1,9 @@
 """What a load run's raw export holds: one row a request, read by us and not by the client.
 
 Times are from the client's clock at each arriving chunk; a text with nothing to read has its first
-token where it ends. Lengths are ours: an engine's token ids count only if they spell its text, else
-the text is tokenised again.
+token where it ends. Chunks that came much closer together than the response's own pace are one
+arrival. Lengths are ours: an engine's token ids count only if they spell its text, else the text is
+tokenised again.
 """
 
 import json
@@ -11,13 +12,16 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
+from inferproof_remote.serving.sse import BadEvent, Field, Part, read_part
 from inferproof_remote.serving.vocabulary import Vocabulary
 
 _MS = 1e6
+_TOGETHER = 0.1  # of the mean time between chunks: closer ones were sent, or read, together
 _CLASS_NAME = re.compile(r"[A-Za-z]{1,60}")
 _NO_GLYPH = frozenset("CMZ")  # Unicode: controls and formats, marks, separators
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters and symbols drawn as nothing
@@ -40,6 +44,7 @@ class Response:
     ttft_ms: float
     latency_ms: float
     chunks: int
+    arrivals: int
     finish_reason: str
     is_whole: bool
     lag_ms: float
@@ -54,16 +59,27 @@ class Response:
 
 @dataclass(slots=True)
 class _Arrived:
-    """What has been put together of one stream."""
+    """What has been put together of one stream; `times_ns` has one time for each chunk."""
 
     text: str = ""
-    ids: list[int] | None = None
+    ids: list[object] | None = None
     first_ns: int = 0
-    last_ns: int = 0
-    chunks: int = 0
+    times_ns: list[int] = field(default_factory=list[int])
     finish_reason: str = ""
     is_done: bool = False
     error: str = ""
+
+    @property
+    def last_ns(self) -> int:
+        """When the last chunk came."""
+        return self.times_ns[-1] if self.times_ns else 0
+
+    @property
+    def arrivals(self) -> int:
+        """How many times something came, chunks that came together taken as one."""
+        gaps_ns = [later - earlier for earlier, later in pairwise(self.times_ns)]
+        least_ns = _TOGETHER * sum(gaps_ns) / max(1, len(gaps_ns))
+        return 1 + sum(gap_ns > least_ns for gap_ns in gaps_ns)
 
 
 def read_responses(export: Path, vocabulary: Vocabulary) -> tuple[list[Response], Counter[str]]:
@@ -147,7 +163,8 @@ def _response(record: Json, vocabulary: Vocabulary) -> Response | str:
         osl_asked=cast("int", payload["max_tokens"]),
         ttft_ms=((arrived.first_ns or arrived.last_ns) - start_ns) / _MS,
         latency_ms=(arrived.last_ns - start_ns) / _MS,
-        chunks=arrived.chunks,
+        chunks=len(arrived.times_ns),
+        arrivals=arrived.arrivals,
         finish_reason=arrived.finish_reason or "none",
         is_whole=arrived.is_done and bool(arrived.finish_reason),
         lag_ms=(began - cast("int", metadata["credit_issued_ns"])) / _MS,
@@ -156,37 +173,36 @@ def _response(record: Json, vocabulary: Vocabulary) -> Response | str:
     )
 
 
-def _joined(chunks: Iterable[object]) -> _Arrived:
+def _joined(messages: Iterable[object]) -> _Arrived:
+    """Return the stream whose events AIPerf has kept as messages of packets, one a field."""
     arrived = _Arrived()
-    for chunk in map(_table, chunks):
-        at_ns = cast("int", chunk["perf_ns"])
-        for packet in map(_table, _list(chunk.get("packets"))):
-            _add(arrived, str(packet.get("value", "")), at_ns)
+    for message in map(_table, messages):
+        try:
+            part = read_part(map(_field, _list(message.get("packets"))))
+        except BadEvent as error:
+            arrived.error = str(error)
+            return arrived
+        if part.is_done:
+            arrived.is_done = True
+            return arrived
+        _add(arrived, part, cast("int", message["perf_ns"]))
     return arrived
 
 
-def _add(arrived: _Arrived, value: str, at_ns: int) -> None:
-    if value.strip() == "[DONE]":
-        arrived.is_done = True
-        return
-    try:
-        event = _table(json.loads(value))
-    except ValueError:
-        arrived.error = "a chunk that is not JSON"
-        return
-    if "error" in event:
-        arrived.error = "an error within a 200 stream"
-    for choice in map(_table, _list(event.get("choices"))):
-        arrived.finish_reason = str(choice.get("finish_reason") or arrived.finish_reason)
-        text, ids = str(choice.get("text") or ""), choice.get("token_ids")
-        if isinstance(ids, list):
-            arrived.ids = [*(arrived.ids or []), *cast("list[int]", ids)]
-        if text or ids:
-            arrived.text += text
-            arrived.chunks += 1
-            arrived.last_ns = at_ns
-            if not arrived.first_ns and _is_visible(arrived.text):
-                arrived.first_ns = at_ns
+def _field(packet: object) -> Field:
+    told = _table(packet)
+    return str(told.get("name")), str(told.get("value") or "")
+
+
+def _add(arrived: _Arrived, part: Part, at_ns: int) -> None:
+    arrived.finish_reason = part.finish_reason or arrived.finish_reason
+    if part.ids is not None:
+        arrived.ids = [*(arrived.ids or []), *part.ids]
+    if part.text or part.ids:
+        arrived.text += part.text
+        arrived.times_ns.append(at_ns)
+        if not arrived.first_ns and _is_visible(arrived.text):
+            arrived.first_ns = at_ns
 
 
 def _is_visible(text: str) -> bool:
@@ -197,14 +213,15 @@ def _is_visible(text: str) -> bool:
 
 
 def told_ids(
-    told: Sequence[int] | None, text: str, vocabulary: Vocabulary
+    told: Sequence[object] | None, text: str, vocabulary: Vocabulary
 ) -> tuple[int, ...] | None:
     """Return the ids that an engine told of its text, if they are what the text says."""
-    if not told or not all(type(each) is int and 0 <= each < vocabulary.size for each in told):
+    ids = [each for each in told or () if type(each) is int and 0 <= each < vocabulary.size]
+    if not told or len(ids) < len(told):
         return None
-    visible = [each for each in told if each not in vocabulary.invisible]
-    spelt = (vocabulary.decode(told), vocabulary.decode(visible))
-    return tuple(told) if text in spelt else None
+    visible = [each for each in ids if each not in vocabulary.invisible]
+    spelt = (vocabulary.decode(ids), vocabulary.decode(visible))
+    return tuple(ids) if text in spelt else None
 
 
 def _table(raw: object) -> Json:

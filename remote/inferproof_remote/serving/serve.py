@@ -18,7 +18,7 @@ from inferproof_remote.sent import CHECKED, Checked, checked
 from inferproof_remote.serving.balancer import find_haproxy
 from inferproof_remote.serving.client import Client
 from inferproof_remote.serving.deployment import Arm, Deployment
-from inferproof_remote.serving.features import Features
+from inferproof_remote.serving.features import Features, suited
 from inferproof_remote.serving.plans import Place, Plan, parse_plan
 from inferproof_remote.stream import Stream
 
@@ -173,7 +173,7 @@ def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> 
     with deployment:
         features = Features()
         if deployment.ready_s is not None:
-            client = Client(deployment.endpoint).first_model()
+            client = suited(Client(deployment.endpoint).first_model())
             features = examiner.features(client)
             if arm == "candidate" and restart == 0:
                 record.step("holding the candidate against the reference", _EXAMINE)

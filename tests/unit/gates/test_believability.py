@@ -24,6 +24,12 @@ def test_honest_runs_are_believed() -> None:
         ("wrong_length", {"osl": [TOKENS // 2] * REQUESTS}),
         ("wrong_length", {"osl": [TOKENS // 2, TOKENS * 3 // 2] * HALF}),
         ("wrong_length", {"osl": [TOKENS + 2] * REQUESTS}),
+        ("run_incomplete", {"told": []}),
+        ("run_incomplete", {"arrivals": []}),
+        ("wrong_length", {"told": [1] * REQUESTS, "osl": [TOKENS - 1] * REQUESTS}),
+        ("wrong_length", {"told": [1] * REQUESTS, "osl": [TOKENS] * (REQUESTS - 1) + [TOKENS + 1]}),
+        ("chunked_stream", {"arrivals": [2] * REQUESTS}),
+        ("chunked_stream", {"arrivals": [7] * (REQUESTS - 1) + [TOKENS]}),
         ("chunked_stream", {"chunks": [1] + [TOKENS] * (REQUESTS - 1)}),
         ("chunked_stream", {"chunks": [0] * REQUESTS}),
         ("repetitive", {"distinct_responses": 1}),
@@ -61,6 +67,18 @@ def test_a_late_client_does_not_hide_what_the_engine_sent() -> None:
 def test_small_deviations_are_allowed() -> None:
     near = with_run(osl=[TOKENS - 1] * REQUESTS, chunks=[TOKENS - 9] * REQUESTS)
     assert said(Believable(), near) == ("pass", "accepted")
+
+
+def test_a_client_that_reads_late_now_and_then_is_not_the_engines_doing() -> None:
+    """What honest engines looked like on a busy machine: half the responses in a few reads."""
+    late = with_run(arrivals=[3] * (REQUESTS - 3) + [12] * 3)
+    assert said(Believable(), late) == ("pass", "accepted")
+
+
+def test_how_late_the_client_reads_shows_in_the_baseline() -> None:
+    candidate = load_facts("candidate", 0, arrivals=[6] * REQUESTS)
+    baseline = load_facts("baseline", 0, arrivals=[10] * REQUESTS)
+    assert said(Believable(), case([candidate, baseline])) == ("pass", "accepted")
 
 
 def test_a_baseline_that_fails_proves_nothing_about_the_candidate() -> None:

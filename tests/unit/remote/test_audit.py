@@ -71,6 +71,7 @@ HONEST = Response(
     latency_ms=3.0,
     chunks=3,
     finish_reason="length",
+    arrivals=3,
     is_whole=True,
     lag_ms=0.0,
     began_ns=0,

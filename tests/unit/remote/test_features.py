@@ -9,15 +9,18 @@ from threading import Thread
 import pytest
 
 from inferproof_remote.serving.client import Client
-from inferproof_remote.serving.features import Features, probe
+from inferproof_remote.serving.features import Features, probe, suited
 
 WORDS = ["one ", "two ", "three ", "four ", "five ", "six "]
 PROMPT = (4, 5, 6)
 
 
 @contextmanager
-def engine(streamed: list[str] | None) -> Generator[Client]:
-    """Yield a client of a server that gives text alone, and streams these parts if it streams."""
+def engine(streamed: list[str] | None, *refused: str) -> Generator[Client]:
+    """Yield a client of a server that gives text alone, and streams these parts if it streams.
+
+    It answers 400 to a request with one of the `refused` fields.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -28,7 +31,7 @@ def engine(streamed: list[str] | None) -> Generator[Client]:
                 body = "".join(f"data: {each}\n\n" for each in [*parts, "[DONE]"])
             else:
                 body = json.dumps({"choices": [{"text": "".join(WORDS)}], "usage": usage})
-            self.send_response(200)
+            self.send_response(400 if asked.keys() & set(refused) else 200)
             self.end_headers()
             self.wfile.write(body.encode())
 
@@ -57,3 +60,25 @@ def test_an_engine_streams_if_its_text_comes_in_parts(
     with engine(streamed) as client:
         found = probe(client, PROMPT, "four five six", logprobs=5)
     assert found == Features(id_prompts=True, ignore_eos=True, stream=is_stream)
+
+
+@pytest.mark.parametrize(
+    ("refused", "left_out"),
+    [
+        ([], []),
+        (["return_token_ids"], ["return_token_ids"]),
+        (["return_token_ids", "ignore_eos"], ["return_token_ids", "ignore_eos"]),
+    ],
+)
+def test_a_field_that_an_engine_refuses_is_left_out_and_no_other(
+    refused: list[str], left_out: list[str]
+) -> None:
+    with engine(WORDS, *refused) as client:
+        assert suited(client).leaves_out == frozenset(left_out)
+
+
+def test_an_engine_that_refuses_all_that_it_does_not_know_shows_what_it_has() -> None:
+    unknown = ("return_token_ids", "ignore_eos", "logprobs", "prompt_logprobs", "echo")
+    with engine(WORDS, *unknown) as client:
+        found = probe(suited(client), PROMPT, "four five six", logprobs=5)
+    assert found == Features(id_prompts=True, ignore_eos=True, stream=True)

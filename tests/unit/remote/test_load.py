@@ -106,6 +106,14 @@ def test_arrivals_are_a_closed_loop_or_poisson(tmp_path: Path) -> None:
     assert "--concurrency" not in poisson
 
 
+def test_a_field_that_the_engine_refuses_is_not_sent(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    spared = aiperf_command(replace(asked, leaves_out=frozenset({"ignore_eos"})), Path("aiperf"))
+    assert "ignore_eos:true" in aiperf_command(asked, Path("aiperf"))
+    assert "ignore_eos:true" not in spared
+    assert {"temperature:0", "return_token_ids:true"} <= set(spared)
+
+
 def test_both_arms_of_a_round_get_the_same_prompts_and_no_other_round_does(
     tmp_path: Path, vocabulary: Vocabulary
 ) -> None:

@@ -27,21 +27,29 @@ def vocabulary() -> Vocabulary:
     return load_vocabulary(MODEL)
 
 
-def chunk(at_ms: float, *values: object) -> dict[str, object]:
-    packets = [{"value": v if isinstance(v, str) else json.dumps(v)} for v in values]
+def chunk(at_ms: float, *values: object) -> list[dict[str, object]]:
+    return [message(at_ms, ("data", v if isinstance(v, str) else json.dumps(v))) for v in values]
+
+
+def message(at_ms: float, *fields: tuple[str, str]) -> dict[str, object]:
+    packets = [{"name": name, "value": value} for name, value in fields]
     return {"perf_ns": START + int(at_ms * MS), "packets": packets}
 
 
-def part(text: str, ids: Sequence[int] | None = None, finish: str | None = None) -> object:
+def part(
+    text: str, ids: Sequence[int] | None = None, finish: str | None = None
+) -> dict[str, object]:
     told = {} if ids is None else {"token_ids": list(ids)}
     return {"choices": [{"text": text, "finish_reason": finish, **told}]}
 
 
-def record(*responses: object, status: int = 200, phase: str = "profiling") -> dict[str, object]:
+def record(
+    *chunks: list[dict[str, object]], status: int = 200, phase: str = "profiling"
+) -> dict[str, object]:
     return {
         "status": status,
         "start_perf_ns": START,
-        "responses": list(responses),
+        "responses": [each for some in chunks for each in some],
         "payload": {"prompt": "def ", "max_tokens": 4},
         "metadata": {
             "benchmark_phase": phase,
@@ -60,7 +68,7 @@ def read(
     return responses, dict(errors)
 
 
-def one(folder: Path, vocabulary: Vocabulary, *chunks: object) -> Response:
+def one(folder: Path, vocabulary: Vocabulary, *chunks: list[dict[str, object]]) -> Response:
     responses, errors = read(folder, vocabulary, record(*chunks))
     assert not errors
     return responses[0]
@@ -128,6 +136,9 @@ def test_ids_that_do_not_spell_the_text_are_replaced_by_our_own(
         ("no text", record(chunk(3, {"usage": {"completion_tokens": 16}}, "[DONE]"))),
         ("an error within a 200 stream", record(chunk(3, part("x"), {"error": {"message": "m"}}))),
         ("a chunk that is not JSON", record(chunk(3, part("x"), "{half"))),
+        ("a chunk that is not JSON", record(chunk(3, part("x"), "[" * 100_000))),
+        ("no text", record(chunk(3, "[DONE]", part("x"), part("y", finish="length")))),
+        ("no text", record(chunk(3, {"choices": [{"index": 1, "text": "x"}]}, "[DONE]"))),
     ],
 )
 def test_what_a_client_counts_as_success_may_be_an_error(
@@ -145,9 +156,47 @@ def test_what_a_client_counts_as_success_may_be_an_error(
     ],
 )
 def test_a_stream_without_reason_or_end_is_not_whole(
-    tmp_path: Path, vocabulary: Vocabulary, chunks: list[object]
+    tmp_path: Path, vocabulary: Vocabulary, chunks: list[list[dict[str, object]]]
 ) -> None:
     assert not one(tmp_path, vocabulary, *chunks).is_whole
+
+
+def test_what_says_nothing_in_the_standard_of_event_streams_says_nothing(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    told = json.dumps({**part("x", finish="length"), "error": None})
+    found = one(
+        tmp_path,
+        vocabulary,
+        [message(1, ("comment", "keep-alive")), message(2, ("retry", "3"), ("comment", "{"))],
+        [message(9, ("id", "7"), ("event", "token"), ("data", told), ("x", "[DONE]"))],
+        chunk(12, "[DONE]", part("y"), "{half"),
+    )
+    assert (found.text, found.is_whole, found.latency_ms, found.chunks) == ("x", True, 9.0, 1)
+
+
+def test_of_several_choices_the_first_counts(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    choices = [{"index": 1, "text": "b"}, {"index": 0, "text": "a"}, {"index": 0, "text": "c"}]
+    assert one(tmp_path, vocabulary, chunk(3, {"choices": choices})).text == "a"
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "arrivals"),
+    [
+        ([10, 20, 30, 40], 4),
+        ([10, 40, 40, 40], 2),
+        ([10, 40, 40.06, 40.12], 2),
+        ([10, 10, 40, 40], 2),
+        ([40, 40, 40, 40], 1),
+        ([10, 13, 40], 3),
+        ([10], 1),
+    ],
+)
+def test_chunks_that_came_together_are_one_arrival(
+    tmp_path: Path, vocabulary: Vocabulary, at_ms: list[float], arrivals: int
+) -> None:
+    found = one(tmp_path, vocabulary, *[chunk(each, part("x")) for each in at_ms])
+    assert (found.arrivals, found.chunks) == (arrivals, len(at_ms))
 
 
 def test_warm_up_is_left_out(tmp_path: Path, vocabulary: Vocabulary) -> None:

@@ -3,10 +3,19 @@
 import http.server
 import json
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import pytest
 
-from inferproof_remote.serving.client import BadAnswer, Client, Json, Request, parse_completion
+from inferproof_remote.serving.client import (
+    BadAnswer,
+    Client,
+    Completion,
+    Json,
+    Request,
+    parse_completion,
+)
 
 REQUEST = Request(prompt=(5, 6, 7), max_tokens=1, logprobs=2)
 
@@ -92,3 +101,54 @@ def test_a_model_is_called_what_the_engine_lists_if_that_can_be_a_name(
         client = Client(f"http://127.0.0.1:{server.server_port}").first_model()
         thread.join()
     assert client.model == named
+
+
+@contextmanager
+def answering(body: bytes) -> Generator[Client]:
+    """Yield a client of a server that answers every request with `body`."""
+
+    class Says(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keep the tests' output clean."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Says) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        yield Client(f"http://127.0.0.1:{server.server_port}")
+        thread.join()
+
+
+def event(text: str, **more: object) -> str:
+    """Return an event's JSON as written by servers that escape nothing that need not be."""
+    choice = {"index": 0, "text": text, "token_ids": [len(text)]}
+    return json.dumps({"choices": [choice], **more}, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_stream_is_read_as_its_standard_says(end: str) -> None:
+    odd = "\u2028\x85\x0b"
+    half, rest = event("b").split(" ", 1)
+    lines = [
+        *(": keep-alive", "", f"data: {event(odd, error=None)}", ""),
+        *("id: 1", "event: token", "retry: 5", f"data:{half}", f"data: {rest}", "", ""),
+        *('data: {"choices": [{"index": 1, "text": "no"}]}', "", "data: [DONE]", ""),
+        *(f"data: {event('after')}", ""),
+    ]
+    with answering(end.join(lines).encode()) as client:
+        made = client.stream(REQUEST)
+    assert isinstance(made, Completion)
+    assert (made.text, made.token_ids, made.chunks) == (odd + "b", (3, 1), 2)
+
+
+@pytest.mark.parametrize(
+    "data", [f"[DONE]\n\ndata: {event('a')}", event("a", error={}), "{", "[1]", "[" * 100_000, ""]
+)
+def test_a_stream_of_nothing_or_of_an_error_is_no_completion(data: str) -> None:
+    with answering(f"data: {data}\n\n".encode()) as client:
+        assert isinstance(client.stream(REQUEST), BadAnswer)
