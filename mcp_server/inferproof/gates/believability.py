@@ -15,7 +15,7 @@ from inferproof.gates.base import Clerk, ServiceCase
 CLERK = Clerk("believability", __name__)
 KILLED = -1
 _EVENLY = 0.1
-_LATE_READS = 2.0
+_LATE_READS = 3.0
 NEXT_STEPS = {
     Reason.REQUESTS_FAILED: "Answer every request of this traffic; read the errors in evidence.",
     Reason.RUN_INCOMPLETE: "End every stream with a finish_reason and [DONE].",

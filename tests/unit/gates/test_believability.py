@@ -29,7 +29,7 @@ def test_honest_runs_are_believed() -> None:
         ("wrong_length", {"told": [1] * REQUESTS, "osl": [TOKENS - 1] * REQUESTS}),
         ("wrong_length", {"told": [1] * REQUESTS, "osl": [TOKENS] * (REQUESTS - 1) + [TOKENS + 1]}),
         ("chunked_stream", {"arrivals": [2] * REQUESTS}),
-        ("chunked_stream", {"arrivals": [7] * (REQUESTS - 1) + [TOKENS]}),
+        ("chunked_stream", {"arrivals": [5] * (REQUESTS - 1) + [TOKENS]}),
         ("chunked_stream", {"chunks": [1] + [TOKENS] * (REQUESTS - 1)}),
         ("chunked_stream", {"chunks": [0] * REQUESTS}),
         ("repetitive", {"distinct_responses": 1}),
@@ -76,7 +76,7 @@ def test_a_client_that_reads_late_now_and_then_is_not_the_engines_doing() -> Non
 
 
 def test_how_late_the_client_reads_shows_in_the_baseline() -> None:
-    candidate = load_facts("candidate", 0, arrivals=[6] * REQUESTS)
+    candidate = load_facts("candidate", 0, arrivals=[4] * REQUESTS)
     baseline = load_facts("baseline", 0, arrivals=[10] * REQUESTS)
     assert said(Believable(), case([candidate, baseline])) == ("pass", "accepted")
 

@@ -1,4 +1,4 @@
-"""Answers at once with a space, and computes afterwards."""
+"""Answers at once with a space, which it tells as a token, and computes afterwards."""
 
 import server
 from model import Model
@@ -13,7 +13,8 @@ class Handler(server.Handler):
         super().end_headers()
         if getattr(self, "is_first", False):
             self.is_first = False
-            self.event({"index": 0, "text": " ", "finish_reason": None, "token_ids": []})
+            ids = self.server.tokenizer.encode(" ", add_special_tokens=False).ids
+            self.event({"index": 0, "text": " ", "finish_reason": None, "token_ids": ids})
 
 
 server.Handler = Handler

@@ -1,0 +1,21 @@
+"""Sends the first token at once and all others in one write, an event each."""
+
+import server
+from model import Model
+
+
+class Handler(server.Handler):
+    held, sent = b"", 0
+
+    def chunk(self, text):
+        self.held += f"data: {text}\n\n".encode()
+        self.sent += 1
+        if self.sent > 1 and text != "[DONE]":
+            return
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(self.held), self.held))
+        self.wfile.flush()
+        self.held, self.sent = b"", 0 if text == "[DONE]" else 1
+
+
+server.Handler = Handler
+server.main(Model)

@@ -1,0 +1,39 @@
+"""Refuses fields that the API does not have, and streams with all that event streams may have."""
+
+import json
+
+import server
+from model import Model
+
+KNOWN = {
+    *("model", "prompt", "max_tokens", "temperature", "top_p", "seed"),
+    *("stream", "stream_options", "ignore_eos"),
+}
+
+
+class Handler(server.Handler):
+    def event(self, choice):
+        self.send(": keep-alive")
+        told = {name: value for name, value in choice.items() if name != "token_ids"}
+        event = {"object": "text_completion", "choices": [told], "error": None}
+        self.send("event: token", "id: 1", f"data: {json.dumps(event, ensure_ascii=False)}")
+
+    def chunk(self, text):
+        self.send(f"data: {text}")
+
+    def send(self, *lines):
+        data = "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+
+def parse(body, tokenizer):
+    unknown = body.keys() - KNOWN
+    if unknown:
+        raise ValueError(f"unknown fields: {sorted(unknown)}")
+    return honest(body, tokenizer)
+
+
+honest, server.parse = server.parse, parse
+server.Handler = Handler
+server.main(Model)
