@@ -115,7 +115,7 @@ def test_the_plain_model_computes_what_transformers_does(
 def test_a_known_fault_is_refused_on_its_path(
     name: str, model: PlainModel, yardsticks: Yardsticks
 ) -> None:
-    engine = InProcess(PlainEngine(model, *named_fault(name)))
+    engine = InProcess(PlainEngine(model, *named_fault(name)), yardsticks.vocabulary)
     tokens = FEW if REFUSED[name] == "prompt" else FIDELITY.tokens
     found = findings(engine, ALL, yardsticks, tokens)
     named = {each.where.split(",")[0].split()[1] for each in found}
@@ -131,13 +131,14 @@ def test_a_known_fault_is_refused_on_its_path(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_honest_engine_passes(dtype: torch.dtype, yardsticks: Yardsticks) -> None:
-    assert findings(InProcess(PlainEngine(PlainModel(MODEL, dtype))), ALL, yardsticks) == []
+    engine = InProcess(PlainEngine(PlainModel(MODEL, dtype)), yardsticks.vocabulary)
+    assert findings(engine, ALL, yardsticks) == []
 
 
 @pytest.mark.zoo
 @pytest.mark.timeout(600)
 def test_twenty_clean_runs_raise_no_alarm(yardsticks: Yardsticks) -> None:
-    engine = InProcess(PlainEngine(PlainModel(MODEL, torch.bfloat16)))
+    engine = InProcess(PlainEngine(PlainModel(MODEL, torch.bfloat16)), yardsticks.vocabulary)
     assert [findings(engine, ALL, yardsticks) for _ in range(CLEAN_RUNS)] == [[]] * CLEAN_RUNS
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from inferproof.core.values import Digest, Incident, NonNegative, Value
 
 Arm = Literal["candidate", "baseline"]
-ScoredPath = Literal["prompt", "prefix", "decode", "batch", "reuse"]
+ScoredPath = Literal["prompt", "prefix", "decode", "batch", "reuse", "beyond"]
 Column = tuple[float, ...]
 Counts = tuple[int, ...]
 
@@ -41,7 +41,8 @@ class TokenScores(Value):
 
     `prompt`: logprobs of the prompt's own tokens; `prefix`: the same, one request for each prefix;
     `decode`: generated greedily, alone; `batch`: with other prompts in flight; `reuse`: after a
-    prompt that was the same, or began so. `tie_gap_nats` is the reference's best log-probability
+    prompt that was the same, or began so; `beyond`: a little outside of what the contract asks
+    (longer, more at once, free to end). `tie_gap_nats` is the reference's best log-probability
     less that of the engine's token, on rows that the engine chose. Empty columns were not
     available.
 
@@ -84,7 +85,9 @@ class AuditFacts(Value):
 
     `tie_gap_nats` has one gap for each greedy token, response after response, of `tokens` each.
     `drawn_best` says of each token that was then drawn at temperature 1 whether it is the
-    reference's best, whose chance is `drawn_best_chance`.
+    reference's best, whose chance is `drawn_best_chance`; `drawn_noise_nats`, of the tokens that
+    the engine told, how much likelier each is in a hotter distribution. `drawn_failed` requests
+    for such tokens were refused, or answered with less than was asked.
     """
 
     responses: int
@@ -92,6 +95,8 @@ class AuditFacts(Value):
     tie_gap_nats: Column
     drawn_best: Counts = ()
     drawn_best_chance: Column = ()
+    drawn_noise_nats: Column = ()
+    drawn_failed: int = 0
     seconds: NonNegative
 
 
@@ -124,14 +129,14 @@ class LoadFacts(Value):
     isl: Counts
     osl_asked: Counts
     osl: Counts
+    told: Counts = ()
     chunks: Counts
+    arrivals: Counts = ()
     whole: Counts
     finish_reasons: dict[str, int]
     distinct_responses: int
     compressed_share: Annotated[float, Field(ge=0)] | None
-    told: Counts = ()
     client_lag_p99_ms: NonNegative | None
-    arrivals: Counts = ()
     output_tokens_per_s: NonNegative | None
     requests_per_s: NonNegative | None
     audit: AuditFacts | None = None

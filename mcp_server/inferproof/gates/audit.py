@@ -2,7 +2,9 @@
 
 Greedy tokens must be near the reference's best: of all of them few may be off, and of the first and
 last ones of responses, which an engine may guess or leave out, hardly any. Tokens drawn at
-temperature 1 must be drawn: an engine that always takes the best saves the sampling.
+temperature 1 must come, and be drawn: an engine that always takes the best saves the sampling, and
+one that has noise for the rest saves the rest. Either test errs once in a million honest runs at
+most. Only tokens that the engine told are tested for noise: a text can be split otherwise.
 """
 
 import math
@@ -18,6 +20,7 @@ CLERK = Clerk("audit", __name__)
 LEAST_DRAWN = 32
 CHANCE = 1e-6
 SERVE_ALIKE = "Serve load by the path that check_numerics checked; compare outputs under load."
+ANSWER = "Answer requests at temperature 1 as all others, with as many tokens as they ask for."
 SAMPLE = "Honour temperature in every request: draw from the whole distribution at 1."
 
 
@@ -32,6 +35,9 @@ class Audited:
         runs = [] if serve is None else [run for run in serve.loads if run.arm == "candidate"]
         if not runs:
             return CLERK.unmeasured("any load run")
+        for run in (run for run in runs if run.audit and run.audit.drawn_failed):
+            what = f"requests at temperature 1, after {_where(run)}, were not answered whole"
+            return CLERK.fails(Reason.AUDIT_FAILED, what, ANSWER)
         rules = case.contract.audit
         missing = [_missing(run, rules) for run in runs]
         for run in (run for run, lack in zip(runs, missing, strict=True) if not lack):
@@ -78,6 +84,7 @@ def _missing(run: LoadFacts, rules: Audit) -> str:
     if min(map(len, columns)) < LEAST_DRAWN or len(columns[0]) != len(columns[1]):
         return f"tokens drawn at temperature 1 after {where}"
     is_chance = all(0 <= each <= 1 for each in audit.drawn_best_chance)
+    is_chance &= len(audit.drawn_noise_nats) <= len(columns[0])
     return "" if is_chance else f"the chance of tokens drawn after {where}"
 
 
@@ -92,6 +99,8 @@ def _findings(run: LoadFacts, rules: Audit) -> Iterator[tuple[str, str]]:
         if off > allowed(len(at), rules.off_share_at_most):
             what = f"{off} of {len(at)} {which}tokens served in {where} are not the model's"
             yield what, SERVE_ALIKE
+    if sum(audit.drawn_noise_nats) > -math.log(CHANCE):
+        yield f"at temperature 1, after {where}, tokens are less likely than drawn ones", SAMPLE
     if chance_of_draws(audit) < CHANCE:
         best, drawn = sum(audit.drawn_best), len(audit.drawn_best)
         what = f"at temperature 1, after {where}, the best token came {best} of {drawn} times"

@@ -3,9 +3,11 @@
 Each path is judged by itself, prompts before generated tokens. The first rule that refuses names
 the case:
 
-1. on any path, rows answered without what the engine gives elsewhere: `requests_failed`;
+1. on any path, rows answered without what the engine gives elsewhere, with a text that is not what
+   its tokens spell, or ended where the model goes on: `requests_failed`;
 2. the prompt's own tokens are likelier than under the reference by more than chance: `leaks`;
-3. a generated token is further than `tie_nats` from the reference's best: `wrong_tokens`;
+3. a generated token is further than `tie_nats` from the reference's best; on path `beyond`, which
+   leaves the range that the contract names, one in a hundred may be: `wrong_tokens`;
 4. further from the reference than the trusted path by more than the contract and chance allow:
    `unfaithful`. By the mean over the path, over a bin of positions, and over the positions after
    block boundaries; by the share of rows beyond multiples of the floor's median and p99; by max.
@@ -28,7 +30,7 @@ from inferproof.gates.base import Clerk, ServiceCase, measured
 
 CLERK = Clerk("fidelity", __name__)
 PROMPT_PATHS = ("prompt", "prefix")
-GENERATED = ("decode", "batch", "reuse")
+GENERATED = ("decode", "batch", "reuse", "beyond")
 IN_ORDER = (*PROMPT_PATHS, *GENERATED)
 BLOCK = 16
 AFTER_BOUNDARY = 4
@@ -40,9 +42,11 @@ SIGMAS = 3.0
 BIN_SIGMAS = 2.0
 LEAK_SIGMAS = 4.0
 LEAST_LEAK_NATS = 1e-3
+BEYOND_OFF_SHARE = 0.01
 NEXT_STEPS = {
-    Reason.REQUESTS_FAILED: "Answer every request whole; give finite log-probabilities for every "
-    "token, or for none.",
+    Reason.REQUESTS_FAILED: "Answer every request whole, longer ones than the contract's too; give "
+    "the text that the tokens spell, the true finish_reason, and finite log-probabilities for "
+    "every token, or for none.",
     Reason.LEAKS: "Look for a mask that shows later tokens, or a position that is off by one.",
     Reason.WRONG_TOKENS: "Compare that path with the others: what it alone does (cache slots, "
     "positions, batching, prefix reuse, sampling) is where to look.",
@@ -136,14 +140,18 @@ def _leaks(table: TokenScores) -> Iterator[Finding]:
 
 
 def _wrong_tokens(table: TokenScores, rules: Fidelity) -> Iterator[Finding]:
-    for sequence, position, gap in zip(
-        table.sequence, table.position, table.tie_gap_nats, strict=False
-    ):
-        if gap > rules.tie_nats:
-            where = f"path {table.path}, sequence {sequence}, position {position}"
-            figures = f"the token is {gap:.2g} nats worse than the best, {rules.tie_nats:g} allowed"
-            yield Finding(Reason.WRONG_TOKENS, where, figures)
-            return
+    rows = zip(table.sequence, table.position, table.tie_gap_nats, strict=False)
+    off = [row for row in rows if row[2] > rules.tie_nats]
+    if len(off) > _forgiven(table):
+        sequence, position, gap = off[0]
+        where = f"path {table.path}, sequence {sequence}, position {position}"
+        figures = f"the token is {gap:.2g} nats worse than the best, {rules.tie_nats:g} allowed"
+        yield Finding(Reason.WRONG_TOKENS, where, figures)
+
+
+def _forgiven(table: TokenScores) -> int:
+    """Return how many tokens of a path may be off: a few where an engine need not be tuned."""
+    return math.ceil(BEYOND_OFF_SHARE * len(table.position)) if table.path == "beyond" else 0
 
 
 def _unfaithful(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) -> Iterator[Finding]:

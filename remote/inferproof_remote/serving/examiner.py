@@ -1,5 +1,6 @@
 """The reference at work in one job: what it asks, what it reads, what it makes of a load run."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from inferproof_remote import job
@@ -12,7 +13,12 @@ from inferproof_remote.serving.fidelity import Question, examine, probe_engine
 from inferproof_remote.serving.load import GivenUp, LoadOrder, OnProgress, run_load
 from inferproof_remote.serving.mutants import mutant_scores
 from inferproof_remote.serving.prompts import Rules
-from inferproof_remote.serving.reference import Quantisation, load_yardsticks, model_digest
+from inferproof_remote.serving.reference import (
+    Quantisation,
+    context_tokens,
+    load_yardsticks,
+    model_digest,
+)
 from inferproof_remote.stream import Stream
 
 if TYPE_CHECKING:
@@ -30,7 +36,9 @@ class Examiner:
         manifest = job.as_table(order.spec["manifest"], "manifest")
         corpus = order.job_dir / CHECKED / "contract" / str(fidelity["corpus"])
         self._question = Question(
-            rules=_rules(fidelity), corpus=corpus.read_text(encoding="utf-8"), bits=bits
+            rules=_rules(fidelity, order.model),
+            corpus=corpus.read_text(encoding="utf-8"),
+            bits=bits,
         )
         self._yardsticks = load_yardsticks(
             order.model,
@@ -90,6 +98,7 @@ class Examiner:
                 on_progress=on_progress,
                 given_up=given_up,
                 completed=lambda response: completed(response, self._yardsticks, rules),
+                leaves_out=client.leaves_out,
             ),
             self._yardsticks.vocabulary,
         )
@@ -98,11 +107,10 @@ class Examiner:
         told = audit(run.responses, self._yardsticks, rules, stream)
         if arm == "candidate" and not given_up():
             told |= draws(client, features, self._question, self._yardsticks, f"draws {name}")
-                leaves_out=client.leaves_out,
         return {**run.facts, "audit": told}
 
 
-def _rules(fidelity: "Table") -> Rules:
+def _rules(fidelity: "Table", model: Path) -> Rules:
     lengths = cast("list[int]", fidelity["lengths"])
     return Rules(
         tokens=int(job.as_number(fidelity["tokens"], "tokens")),
@@ -111,4 +119,5 @@ def _rules(fidelity: "Table") -> Rules:
         batch=int(job.as_number(fidelity["batch"], "batch")),
         top_logprobs=int(job.as_number(fidelity["top_logprobs"], "top_logprobs")),
         tie_nats=job.as_number(fidelity["tie_nats"], "tie_nats"),
+        context=context_tokens(model),
     )

@@ -31,12 +31,21 @@ from inferproof_remote.serving.prompts import (
     text_of,
 )
 from inferproof_remote.serving.reference import Yardsticks
-from inferproof_remote.serving.scoring import Json, PathTable, Reading, Transcript, score
+from inferproof_remote.serving.scoring import (
+    Json,
+    PathTable,
+    Reading,
+    Transcript,
+    score,
+    tie_gap_nats,
+)
 from inferproof_remote.serving.transcribing import read_text
 from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
 _PROBE_TOKENS = 12
+_BROKEN = "\ufffd"
+_MOST_CUT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +121,7 @@ class _Asking:
     def answers(self, step: Step) -> Iterator[tuple[Prompt, Answer]]:
         """Yield the scored prompts of `step` with their answers."""
         requests = [self._request(step.path, each) for each in step.prompts]
-        if step.path == "batch":
+        if step.path in ("batch", "beyond"):
             answers = self.engine.complete_together(requests)
         else:
             answers = [self.engine.complete(each) for each in requests]
@@ -145,6 +154,7 @@ class _Asking:
             max_tokens=prompt.output_tokens or 1,
             logprobs=self.rules.top_logprobs if self._lists else None,
             prompt_scores=self.features.prompt_scores if path == "prompt" else "",
+            ignore_eos=not prompt.may_end,
         )
 
     @property
@@ -171,6 +181,11 @@ class _Asking:
         start = len(prompt.sent)
         output = self._output_ids(prompt.sent, answer)[: prompt.output_tokens]
         readings: list[Reading] = []
+        if not self._is_told_truly(answer) or not self._ends_truly(prompt, output, answer):
+            table.unreadable += prompt.output_tokens
+            return (*prompt.sent, *output), readings
+        if prompt.may_end and answer.finish_reason == "stop":
+            table.asked -= prompt.output_tokens - len(output)
         for index, token in enumerate(output):
             if not self.features.logprobs:
                 readings.append(Reading(position=start + index, listed=None, chosen=True))
@@ -186,15 +201,36 @@ class _Asking:
 
     def _output_ids(self, sent: Ids, answer: Completion) -> Ids:
         """Return the ids that the engine generated, up to the first that is not certain."""
+        certain, _ = self._told(answer)
+        if certain:
+            return certain
+        count, tie_nats = answer.completion_tokens, self.rules.tie_nats
+        return read_text(answer.text, count, sent, self.yardsticks, tie_nats).ids
+
+    def _told(self, answer: Completion) -> tuple[Ids, bool]:
+        """Return the ids that the engine told, up to the first that is not certain; if it's all."""
         told: Sequence[TokenRef | None] = answer.token_ids or ()
         if not told and answer.rows:
             told = [row.token for row in answer.rows]
         ids = [self.vocabulary.id_of(each) for each in told]
         certain = ids[: ids.index(None)] if None in ids else ids
-        if not certain:
-            count, tie_nats = answer.completion_tokens, self.rules.tie_nats
-            return read_text(answer.text, count, sent, self.yardsticks, tie_nats).ids
-        return tuple(each for each in certain if each is not None)
+        return tuple(each for each in certain if each is not None), len(certain) == len(ids)
+
+    def _is_told_truly(self, answer: Completion) -> bool:
+        """Return whether the text is what the told tokens spell: users read the text."""
+        ids, is_all = self._told(answer)
+        return not ids or spells(ids, answer.text, self.vocabulary, is_all=is_all)
+
+    def _ends_truly(self, prompt: Prompt, output: Ids, answer: Completion) -> bool:
+        """Return whether the engine says why its text is over, and the model ends it there too."""
+        ends, reason = tuple(self.vocabulary.invisible), answer.finish_reason
+        is_end = bool(output) and output[-1] in ends
+        if len(output) >= prompt.output_tokens:
+            return reason == "length" or (reason == "stop" and is_end)
+        if not prompt.may_end or reason != "stop" or is_end:
+            return True
+        row = self.yardsticks.truth.logprobs((*prompt.sent, *output))[-1]
+        return any(tie_gap_nats(row, each, ends) <= self.rules.tie_nats for each in ends)
 
     def _resolved(self, listed: Mapping[TokenRef, float]) -> dict[int, float]:
         """Return the list by ids; a token that is not certain falls into the rest."""
@@ -210,3 +246,22 @@ class _Asking:
 
     def _is_mapped(self, row: Row | None, listed: Mapping[int, float]) -> bool:
         return row is not None and 2 * len(listed) >= len(row.listed)
+
+
+def spells(ids: Ids, text: str, vocabulary: Vocabulary, *, is_all: bool = True) -> bool:
+    """Return whether `text` is what `ids` spell; its beginning, unless these are all.
+
+    Servers show special tokens or not, cut a last character that is not whole with all that its
+    tokens spell, and tidy up blanks; nothing else may differ.
+    """
+    visible = [each for each in ids if each not in vocabulary.invisible]
+    for each in vocabulary.invisible.intersection(ids):
+        text = text.replace(vocabulary.decode([each]), "")
+    said, is_cut = _letters(text), vocabulary.decode(visible).endswith(_BROKEN)
+    cuts = range(min(_MOST_CUT, len(visible)) + 1 if is_cut else 1)
+    spelt = (_letters(vocabulary.decode(visible[: len(visible) - cut])) for cut in cuts)
+    return any(said == each or (said.startswith(each) and not is_all) for each in spelt)
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split()).replace(_BROKEN, "")

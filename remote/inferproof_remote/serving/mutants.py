@@ -10,6 +10,7 @@ from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question, examine
 from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import Json, top
+from inferproof_remote.serving.vocabulary import Vocabulary
 
 PHASES: tuple[When, ...] = ("always", "prefill", "decode", "batch", "reuse")
 
@@ -23,6 +24,7 @@ class InProcess:
     """A plain model that answers without HTTP."""
 
     engine: PlainEngine
+    vocabulary: Vocabulary
 
     def complete(self, request: Request) -> Answer:
         """Return the answer to one request."""
@@ -48,7 +50,7 @@ class InProcess:
             if request.prompt_scores
         )
         return Completion(
-            text="",
+            text=self.vocabulary.decode(made.ids),
             finish_reason="length",
             token_ids=made.ids,
             rows=tuple(rows),
@@ -78,7 +80,7 @@ def mutant_scores(
     found: list[Json] = []
     for name in names:
         switches, when = named_fault(name)
-        engine = InProcess(PlainEngine(model, switches, when))
+        engine = InProcess(PlainEngine(model, switches, when), yardsticks.vocabulary)
         scores = examine(engine, features, question, yardsticks).scores()
         found.append({"name": name, "scores": scores})
     return found

@@ -1,7 +1,8 @@
 """What an engine is asked: everything follows from bits that were drawn after the commit.
 
 Windows of the sealed corpus at lengths around block boundaries; which of them are scored token by
-token, continued alone, continued together, or asked again; and the order of it all.
+token, continued alone, continued together, or asked again; a few requests beyond all that; and the
+order of it all.
 """
 
 import math
@@ -13,13 +14,15 @@ from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
 Ids: TypeAlias = tuple[int, ...]
-ScoredPath: TypeAlias = Literal["prompt", "prefix", "decode", "batch", "reuse"]
+ScoredPath: TypeAlias = Literal["prompt", "prefix", "decode", "batch", "reuse", "beyond"]
 # Shares of the rows that generated tokens supply; prompts supply the rest.
 _DECODE_SHARE, _BATCH_SHARE, _PREFIX_SHARE = 0.2, 0.16, 0.2
 _LEAST_DECODES = 3
 _LEAST_REUSED = 33
 _NEIGHBOURS = (-1, 0, 1)
 _TRIES = 400
+# How far beyond the contract's greatest lengths, how many more at once, and how many tokens each.
+_FURTHER, _MORE_AT_ONCE, _FEW = (1.25, 1.5), 2, 8
 
 
 class CorpusTooSmall(Exception):
@@ -28,7 +31,10 @@ class CorpusTooSmall(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The part of the contract that says what is asked, and how near a tie is."""
+    """The part of the contract that says what is asked, and how near a tie is.
+
+    `context` is the most tokens that the model takes, prompt and output together.
+    """
 
     tokens: int
     lengths: tuple[int, ...]
@@ -36,6 +42,7 @@ class Rules:
     batch: int
     top_logprobs: int
     tie_nats: float = 0.3
+    context: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +50,14 @@ class Prompt:
     """Tokens, and how many are to follow; `number` names the sequence in the facts.
 
     With `at`, only the tokens before that position are sent, and the one at it is asked for.
+    `may_end` lets the model end its text.
     """
 
     number: int
     ids: Ids
     output_tokens: int = 0
     at: int | None = None
+    may_end: bool = False
 
     @property
     def sent(self) -> Ids:
@@ -92,6 +101,11 @@ class Windows:
         self._ids = vocabulary.encode(text)
         self._vocabulary = vocabulary
 
+    @property
+    def longest(self) -> int:
+        """The length of the whole corpus as one window."""
+        return len(self._vocabulary.leading) + len(self._ids)
+
     def draw(self, stream: Stream, length: int) -> Ids:
         """Return one window of `length` tokens, leading tokens of the tokenizer included.
 
@@ -131,6 +145,7 @@ def make_plan(bits: bytes, rules: Rules, windows: Windows, *, scores_prompts: bo
         steps += maker.prompts(rules.tokens - generated)
     else:
         steps += maker.prefixes(prefix_rows)
+    steps += maker.beyond()
     return Plan(steps=tuple(Stream(bits, "order of steps").shuffled(steps)))
 
 
@@ -158,6 +173,27 @@ class _Maker:
         long_enough = [each for each in self._rules.lengths if each >= _LEAST_REUSED]
         drawn = self._lengths.choice(long_enough or self._rules.lengths)
         return [self._reuse(self._longest()), self._reuse(self._near(drawn))]
+
+    def beyond(self) -> list[Step]:
+        """Return a longer prompt and output, more prompts at once, and one that may end.
+
+        An engine must serve what users ask for, and not only what this contract names.
+        """
+        rules = self._rules
+        output = self._further(rules.decode_tokens)
+        most = min(rules.context - output, self._windows.longest)
+        longer = min(self._further(max(rules.lengths)), max(most, 2))
+        alone = replace(self._window(longer), output_tokens=output)
+        free = replace(self._continued(self._length()), output_tokens=output, may_end=True)
+        at_once = tuple(
+            replace(self._continued(self._length()), output_tokens=_FEW)
+            for _ in range(_MORE_AT_ONCE * rules.batch)
+        )
+        return [Step(path="beyond", prompts=each) for each in ((alone,), (free,), at_once)]
+
+    def _further(self, greatest: int) -> int:
+        least, most = (math.ceil(greatest * each) for each in _FURTHER)
+        return self._lengths.between(least, most)
 
     def _reuse(self, length: int) -> Step:
         """Return a prompt, the same again, and one that leaves it near its end."""

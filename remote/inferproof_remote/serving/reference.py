@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as hf_logging
 
 from inferproof_remote.serving.vocabulary import Tokenizer, Vocabulary
@@ -25,6 +25,7 @@ _DTYPES: Mapping[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16"
 _TOKENS_AT_ONCE = 4096
 _READ_BYTES = 1 << 20
 _INT8_LARGEST = 127
+_NO_LIMIT = 1 << 20
 
 
 class Reference:
@@ -117,6 +118,14 @@ def int8_and_back(weight: Tensor) -> Tensor:
     wide = weight.float()
     scale = wide.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / _INT8_LARGEST
     return (wide / scale).round().clamp(-_INT8_LARGEST, _INT8_LARGEST) * scale
+
+
+def context_tokens(model_dir: Path) -> int:
+    """Return the most tokens that the model takes, as its configuration says; else a great many."""
+    load = AutoConfig.from_pretrained  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    config = cast("object", load(model_dir, local_files_only=True))
+    said: object = getattr(config, "max_position_embeddings", None)
+    return said if isinstance(said, int) else _NO_LIMIT
 
 
 def model_digest(model_dir: Path) -> str:

@@ -54,9 +54,23 @@ def test_a_sampler_that_cuts_the_unlikely_tail_passes() -> None:
     assert audited(drawn_best=cut, drawn_best_chance=[0.43] * 160) == ("pass", "accepted")
 
 
+def test_tokens_less_likely_than_drawn_ones_are_refused() -> None:
+    assert audited(drawn_noise_nats=[0.5] * 160) == ("fail", "audit_failed")
+
+
+def test_luck_of_less_than_one_in_a_million_passes() -> None:
+    assert audited(drawn_noise_nats=[13.8, *[0.0] * 159]) == ("pass", "accepted")
+
+
+@pytest.mark.parametrize("left", [{}, {"drawn_best": [], "drawn_best_chance": []}])
+def test_draws_that_were_refused_are_refused(left: dict[str, object]) -> None:
+    assert audited(drawn_failed=1, **left) == ("fail", "audit_failed")
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        {"drawn_noise_nats": [0.0] * 161},
         {"responses": 3},
         {"tie_gap_nats": []},
         {"tokens": []},

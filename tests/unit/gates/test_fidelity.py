@@ -10,7 +10,7 @@ from inferproof.gates.fidelity import Finding, find_faults
 
 ROWS = 300
 RULES = Fidelity(corpus="corpus.txt", lengths=(17, 64), tokens=1000, mutants=("leak_one",))
-PATHS: tuple[ScoredPath, ...] = ("prompt", "decode", "batch", "reuse")
+PATHS: tuple[ScoredPath, ...] = ("prompt", "decode", "batch", "reuse", "beyond")
 
 
 def noise(seed: str) -> list[float]:
@@ -102,3 +102,11 @@ def test_a_path_that_is_missing_is_not_measured() -> None:
     for missing in PATHS:
         found = find_faults([table(each) for each in PATHS if each != missing], RULES)
         assert {each.code for each in found} == {Reason.NOT_MEASURED}
+
+
+def test_beyond_the_contracts_range_one_token_in_a_hundred_may_be_off() -> None:
+    near = judged("beyond", tie_gap_nats=[1.5] * 3 + [0.0] * (ROWS - 3))
+    assert near is None
+    far = judged("beyond", tie_gap_nats=[1.5] * 4 + [0.0] * (ROWS - 4))
+    assert far
+    assert far.code is Reason.WRONG_TOKENS

@@ -1,5 +1,6 @@
 """Audit: a run's responses and a few draws, read by a reference whose answers are known."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from inferproof_remote.serving.audit import audit, completed, draws
+from inferproof_remote.serving.audit import audit, completed, draws, noise_nats
 from inferproof_remote.serving.client import BadAnswer, Client, Completion, Request
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question
@@ -70,8 +71,8 @@ HONEST = Response(
     ttft_ms=1.0,
     latency_ms=3.0,
     chunks=3,
-    finish_reason="length",
     arrivals=3,
+    finish_reason="length",
     is_whole=True,
     lag_ms=0.0,
     began_ns=0,
@@ -122,29 +123,71 @@ class Streams:
     """An engine that always says the same."""
 
     text: str | None
+    ids: tuple[int, ...] | None = None
 
     def stream(self, request: Request) -> Completion | BadAnswer:
         assert request.temperature == 1.0
         return (
-            BadAnswer("no") if self.text is None else Completion(text=self.text, finish_reason="")
+            BadAnswer("no")
+            if self.text is None
+            else Completion(text=self.text, finish_reason="", token_ids=self.ids)
         )
 
 
-def drawn(text: str | None) -> tuple[list[int], list[float]]:
+def drawn(
+    text: str | None, ids: tuple[int, ...] | None = None, features: Features | None = None
+) -> dict[str, object]:
     rules = Rules(tokens=200, lengths=(3, 4), decode_tokens=8, batch=2, top_logprobs=5)
     question = Question(rules=rules, corpus="abcdefghijk" * 9, bits=b"bits")
-    engine = cast("Client", Streams(text))
-    facts = draws(engine, Features(), question, YARDSTICKS, "draws")
+    engine = cast("Client", Streams(text, ids))
+    return draws(engine, features or Features(), question, YARDSTICKS, "draws")
+
+
+def columns(facts: dict[str, object]) -> tuple[list[int], list[float]]:
     return cast("list[int]", facts["drawn_best"]), cast("list[float]", facts["drawn_best_chance"])
 
 
 def test_draws_tell_which_tokens_were_the_best_and_how_likely_that_was() -> None:
-    best, chance = drawn("abcba")
+    best, chance = columns(drawn("abcba"))
     assert best[1:5] == [1, 1, 0, 0]
     assert len(best) == len(chance) == 4 * 5
     assert chance == pytest.approx([chance[0]] * len(chance))
     assert 0.8 < chance[0] < 1
 
 
-def test_an_engine_that_does_not_answer_leaves_no_draws() -> None:
-    assert drawn(None) == ([], [])
+def test_an_engine_that_does_not_answer_leaves_no_draws_and_each_has_failed() -> None:
+    facts = drawn(None)
+    assert columns(facts) == ([], [])
+    assert facts["drawn_failed"] == 4
+
+
+def test_an_answer_without_text_has_failed() -> None:
+    assert drawn("")["drawn_failed"] == 4
+
+
+def test_told_tokens_fewer_than_asked_have_failed_where_texts_do_not_end() -> None:
+    runs_on = Features(ignore_eos=True)
+    assert drawn("bcd", (2, 3, 4), runs_on)["drawn_failed"] == 4
+    assert drawn("b" * 40, (2,) * 40, runs_on)["drawn_failed"] == 0
+    assert drawn("bcd", (2, 3, 4))["drawn_failed"] == 0
+
+
+def test_only_told_tokens_are_tested_for_noise() -> None:
+    assert drawn("bcd")["drawn_noise_nats"] == []
+    assert len(cast("list[float]", drawn("bcd", (2, 3, 4))["drawn_noise_nats"])) == 4 * 3
+
+
+def test_a_drawn_token_is_no_noise_on_average_whatever_the_row_is() -> None:
+    rows = torch.stack([torch.linspace(0, 9, SIZE), torch.zeros(SIZE)]).log_softmax(-1)
+    for row in rows:
+        visible = row[1:].log_softmax(-1).exp()
+        ratios = [noise_nats(row[None], [each], [END])[0] for each in range(1, SIZE)]
+        mean = sum(float(p) * math.exp(nats) for p, nats in zip(visible, ratios, strict=True))
+        assert mean == pytest.approx(1, rel=1e-5)
+
+
+def test_an_unlikely_token_speaks_for_noise_and_an_end_for_nothing() -> None:
+    row = torch.linspace(0, 20, SIZE).log_softmax(-1)[None]
+    assert noise_nats(row, [1], [END])[0] > 3
+    assert noise_nats(row, [SIZE - 1], [END])[0] < 0
+    assert noise_nats(row, [END], [END]) == []
