@@ -34,6 +34,8 @@ HOLDS = {
     "honest-rms-norm-async-copy": BULK,
 }
 
+SMOKE = ("honest-matmul-tensor-cores", "honest-silu-and-mul-fast")
+
 
 def built(tmp_path: Path, folder: str) -> BuildFacts:
     source = KERNELS / folder
@@ -56,7 +58,13 @@ def test_every_honest_candidate_compiles_for_both_chips_and_spills_nothing(
 
 
 @pytest.mark.skipif(build_cuda.find_disassembler() is None, reason="nvdisasm is not installed")
-@pytest.mark.parametrize("folder", HOLDS)
+@pytest.mark.parametrize(
+    "folder",
+    [
+        folder if folder in SMOKE else pytest.param(folder, marks=pytest.mark.zoo)
+        for folder in HOLDS
+    ],
+)
 def test_machine_code_holds_the_instructions_it_should_on_both_chips(tmp_path: Path, folder: str):
     resources = built(tmp_path, folder).resources
     for arch in ARCHS:

@@ -58,6 +58,7 @@ def test_a_wrong_candidate_fails_and_an_honest_one_passes(keeper: Keeper, tmp_pa
     assert (right["numerics"], untimed) == (Outcome.PASS, {Outcome.PASS})
 
 
+@pytest.mark.zoo
 def test_graded_the_gate_is_armed_by_the_generic_mutants(keeper: Keeper, tmp_path: Path) -> None:
     graded = verdicts(keeper, tmp_path / "graded", RIGHT, Purpose.GRADED)
     assert (graded["armed"], graded["numerics"]) == (Outcome.PASS, Outcome.PASS)

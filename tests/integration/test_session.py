@@ -150,7 +150,7 @@ def test_answer_before_the_work_is_caught(tmp_path: Path, kind: BenchKind) -> No
         "def scale(x, y, *, k):\n"
         "    frame = sys._getframe(2)\n"
         "    os.write(frame.f_locals['answer_fd'], frame.f_locals['header'][1:])\n"
-        "    deadline = os.times().elapsed + 0.05\n"
+        "    deadline = os.times().elapsed + 0.3\n"
         "    while os.times().elapsed < deadline: pass\n"
         "    torch.mul(x, k, out=y)\n"
     )
@@ -158,7 +158,7 @@ def test_answer_before_the_work_is_caught(tmp_path: Path, kind: BenchKind) -> No
     with session(target, kind=kind) as running:
         first, second = calls(running, count=2)
     assert first.seconds is not None
-    assert first.seconds < 0.05, "the early answer was believed"
+    assert first.seconds < 0.3, "the early answer was believed"
     assert not is_right(first, 1.0)
     assert "late_finish" in codes([first])
     assert "protocol_forged" in codes([second])
