@@ -29,7 +29,8 @@ def test_honest_runs_are_believed() -> None:
         ("wrong_length", {"told": [1] * REQUESTS, "osl": [TOKENS - 1] * REQUESTS}),
         ("wrong_length", {"told": [1] * REQUESTS, "osl": [TOKENS] * (REQUESTS - 1) + [TOKENS + 1]}),
         ("chunked_stream", {"arrivals": [2] * REQUESTS}),
-        ("chunked_stream", {"arrivals": [5] * (REQUESTS - 1) + [TOKENS]}),
+        ("chunked_stream", {"arrivals": [5] * REQUESTS, "latency_ms": [900.0] * REQUESTS}),
+        ("chunked_stream", {"arrivals": [1] * (REQUESTS - 1) + [TOKENS]}),
         ("chunked_stream", {"chunks": [1] + [TOKENS] * (REQUESTS - 1)}),
         ("chunked_stream", {"chunks": [0] * REQUESTS}),
         ("repetitive", {"distinct_responses": 1}),
@@ -71,12 +72,21 @@ def test_small_deviations_are_allowed() -> None:
 
 def test_a_client_that_reads_late_now_and_then_is_not_the_engines_doing() -> None:
     """What honest engines looked like on a busy machine: half the responses in a few reads."""
-    late = with_run(arrivals=[3] * (REQUESTS - 3) + [12] * 3)
+    late = with_run(arrivals=[2] * (REQUESTS - 3) + [12] * 3, latency_ms=[900.0] * REQUESTS)
     assert said(Believable(), late) == ("pass", "accepted")
 
 
+def test_tokens_that_nobody_can_see_apart_may_come_together() -> None:
+    """A small model makes a whole response while a busy machine's client does something else."""
+    fast = with_run(arrivals=[2] * REQUESTS, latency_ms=[50.0] * REQUESTS)
+    slow = with_run(arrivals=[2] * REQUESTS, latency_ms=[300.0] * REQUESTS)
+    assert said(Believable(), fast) == ("pass", "accepted")
+    assert said(Believable(), slow) == ("fail", "chunked_stream")
+
+
 def test_how_late_the_client_reads_shows_in_the_baseline() -> None:
-    candidate = load_facts("candidate", 0, arrivals=[4] * REQUESTS)
+    slow = [900.0] * REQUESTS
+    candidate = load_facts("candidate", 0, arrivals=[4] * REQUESTS, latency_ms=slow)
     baseline = load_facts("baseline", 0, arrivals=[10] * REQUESTS)
     assert said(Believable(), case([candidate, baseline])) == ("pass", "accepted")
 

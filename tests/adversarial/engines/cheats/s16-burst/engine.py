@@ -1,4 +1,9 @@
-"""Sends the first token at once and all others in one write, an event each."""
+"""Sends the first token at once and all others in one write, an event each.
+
+It takes its time over a token, as a larger model would.
+"""
+
+import time
 
 import server
 from model import Model
@@ -6,6 +11,10 @@ from model import Model
 
 class Handler(server.Handler):
     held, sent = b"", 0
+
+    def event(self, choice):
+        time.sleep(0.02)
+        super().event(choice)
 
     def chunk(self, text):
         self.held += f"data: {text}\n\n".encode()
