@@ -1,4 +1,4 @@
-"""Answers at once with a character that looks like nothing but counts as printable."""
+"""Answers at once with a character that looks like nothing, which it tells as tokens."""
 
 import server
 from model import Model
@@ -13,7 +13,8 @@ class Handler(server.Handler):
         super().end_headers()
         if getattr(self, "is_first", False):
             self.is_first = False
-            self.event({"index": 0, "text": "\u2800", "finish_reason": None, "token_ids": []})
+            ids = self.server.tokenizer.encode("\u2800", add_special_tokens=False).ids
+            self.event({"index": 0, "text": "\u2800", "finish_reason": None, "token_ids": ids})
 
 
 server.Handler = Handler
