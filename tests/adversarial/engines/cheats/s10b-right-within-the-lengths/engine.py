@@ -1,14 +1,20 @@
-"""Reads prompts whole up to the greatest length that the contract names; of others only the end."""
+"""Serves prompts up to the greatest length that the contract names; after others it babbles."""
 
 import server
+import torch
 from model import Model
 
 GREATEST = 260
 
 
 class Cheat(Model):
-    def prefill(self, slot, ids):
-        return super().prefill(slot, ids if len(ids) <= GREATEST else ids[-16:])
+    @torch.inference_mode()
+    def decode(self, slots, ids, places):
+        logits = super().decode(slots, ids, places)
+        for row, place in enumerate(places):
+            if place > GREATEST + 40:
+                logits[row] = logits[row].roll(1)
+        return logits
 
 
 server.main(Cheat)
