@@ -43,8 +43,8 @@ class TokenScores(Value):
     `decode`: generated greedily, alone; `batch`: with other prompts in flight; `reuse`: after a
     prompt that was the same, or began so; `beyond`: a little outside of what the contract asks
     (longer, more at once, free to end). `tie_gap_nats` is the reference's best log-probability
-    less that of the engine's token, on rows that the engine chose. Empty columns were not
-    available.
+    less that of the engine's token, on rows that the engine chose, or the trusted path's where that
+    is less. Empty columns were not available.
 
     Of the `asked` rows, `unreadable` were answered without what the engine was seen to give and
     `unanswered` were not; what else is missing could not be mapped to tokens.

@@ -1,7 +1,8 @@
 """How far an engine's listed log-probabilities are from the reference, one row a token.
 
 KL(reference || engine) over the tokens that the engine lists and one bucket for all others. The
-floor is the same estimator on the trusted path's own list of as many tokens.
+floor is the same estimator on the trusted path's own list of as many tokens. A generated token may
+be near the best of either: where rounding moves the trusted path, it may move an engine.
 """
 
 import math
@@ -113,7 +114,8 @@ class _Scorer:
             table.kl.append(divergence(truth, reading.listed))
             table.floor_kl.append(divergence(truth, top(floor, len(reading.listed))))
         if reading.chosen:
-            table.tie_gap_nats.append(tie_gap_nats(truth, token, self.ends))
+            gaps = [tie_gap_nats(rows, token, self.ends) for rows in (truth, floor)]
+            table.tie_gap_nats.append(min(gaps))
         if reading.nll is not None:
             table.nll_engine.append(reading.nll)
             table.nll_reference.append(-float(truth[token]))

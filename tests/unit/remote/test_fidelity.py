@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from torch import Tensor
 
 from inferproof_remote.serving.client import Answer, Completion, Request
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question, examine, spells
 from inferproof_remote.serving.prompts import Rules, Windows, make_plan
-from inferproof_remote.serving.scoring import PathTable
+from inferproof_remote.serving.reference import Yardsticks
+from inferproof_remote.serving.scoring import PathTable, Reading, Transcript, score
 from unit.remote.test_audit import END, VOCABULARY, YARDSTICKS, Counting
 
 RULES = Rules(tokens=200, lengths=(3, 8), decode_tokens=8, batch=2, top_logprobs=5)
@@ -66,6 +70,26 @@ def test_an_engine_that_ends_where_the_model_goes_on_is_found_out() -> None:
     found = tables(Teller(ends_after=1))
     assert found["beyond"].unreadable > 0
     assert found["decode"].unreadable == 0
+
+
+class Rounded(Counting):
+    """A trusted path that rounds so that it prefers the letter after the next."""
+
+    def logprobs(self, ids: Sequence[int]) -> Tensor:
+        return super().logprobs([each + 1 for each in ids])
+
+
+def test_a_token_that_the_trusted_path_prefers_is_as_near_as_the_references() -> None:
+    rounded = cast(
+        "Yardsticks",
+        SimpleNamespace(truth=Counting(), floor=Rounded(), vocabulary=VOCABULARY),
+    )
+    said = Reading(position=2, listed=None, chosen=True)
+    for token, is_near in ((3, True), (4, True), (5, False)):
+        table = PathTable("decode")
+        one = Transcript(path="decode", number=0, ids=(1, 2, token), readings=(said,))
+        score({"decode": table}, [one], rounded)
+        assert (table.tie_gap_nats == [0.0]) == is_near
 
 
 def test_a_little_is_asked_beyond_what_the_contract_names() -> None:
