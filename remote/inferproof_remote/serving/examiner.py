@@ -78,10 +78,7 @@ class Examiner:
         on_progress: OnProgress,
         given_up: GivenUp,
     ) -> "Facts":
-        """Return one load run, as `LoadFacts`, with an audit of its own responses.
-
-        Both arms of a round get the same prompts, which no earlier run has had.
-        """
+        """Return one load run, as `LoadFacts`, on prompts that both arms of a round get, audited."""
         order, rules = self._order, self._order.rules("audit")
         run = run_load(
             LoadOrder(
@@ -103,8 +100,8 @@ class Examiner:
             self._yardsticks.vocabulary,
         )
         name = f"{arm} {restart} {shape['name']}"
-        stream = Stream(self.bits, f"audit {name}")
-        told = audit(run.responses, self._yardsticks, rules, stream)
+        drawn = Stream(self.bits, f"audit {name}")
+        told = audit(run.responses, self._yardsticks, rules, drawn)
         if arm == "candidate" and not given_up():
             told |= draws(client, features, self._question, self._yardsticks, f"draws {name}")
         return {**run.facts, "audit": told}
