@@ -78,7 +78,7 @@ class Examiner:
         on_progress: OnProgress,
         given_up: GivenUp,
     ) -> "Facts":
-        """Return one load run, as `LoadFacts`, on prompts that both arms of a round get, audited."""
+        """Return one load run as `LoadFacts`; both arms of a round get the same new prompts."""
         order, rules = self._order, self._order.rules("audit")
         run = run_load(
             LoadOrder(
