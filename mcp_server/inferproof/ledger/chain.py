@@ -91,13 +91,13 @@ def parse_line(line: bytes) -> Entry:
     """Return the entry that a line holds; its digest and signature are not checked here.
 
     Raises:
-        LedgerError: the line is not an entry, or not written as entries are, to the byte.
+        LedgerError: the line is not an entry.
     """
     match = _LINE.fullmatch(line)
     if match is None:
         raise LedgerError("the line is not a ledger entry")
     try:
-        entry = Entry(
+        return Entry(
             seq=int(match["seq"]),
             prev=match["prev"].decode(),
             at=datetime.fromisoformat(match["at"].decode()),
@@ -105,10 +105,22 @@ def parse_line(line: bytes) -> Entry:
             digest=match["digest"].decode(),
             sig=match["sig"].decode(),
         )
+    except (ValueError, RecursionError) as exc:
+        raise LedgerError("the line is not a ledger entry") from exc
+
+
+def parse_exactly(line: bytes) -> Entry:
+    """Return the entry of a line that is written as entries are, to the byte.
+
+    Raises:
+        LedgerError: the line is not an entry, or one in other bytes that read the same.
+    """
+    entry, match = parse_line(line), _LINE.fullmatch(line)
+    try:
         written = _payload_of(entry)
     except (ValueError, RecursionError) as exc:
         raise LedgerError("the line is not a ledger entry") from exc
-    if written != _signed_part(match):
+    if match is None or written != _signed_part(match):
         raise LedgerError("the line is not written as ledger entries are")
     return entry
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from inferproof.core.errors import LedgerError, UsageError
 from inferproof.core.values import Digest, Entry, Value
 from inferproof.ledger.audit import Audit, Judge, Sources
-from inferproof.ledger.chain import GENESIS, Finding, Severity, altered, check_chain, parse_line
+from inferproof.ledger.chain import GENESIS, Finding, Severity, altered, check_chain, parse_exactly
 from inferproof.ledger.objects import ObjectStore
 from inferproof.ledger.seals import SealHistory, broken_files, read_seals
 from inferproof.ledger.signing import KeeperKey
@@ -126,7 +126,7 @@ def _entry(line: bytes) -> Entry | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        return parse_line(line)
+        return parse_exactly(line)
     except LedgerError:
         return None
 

@@ -18,6 +18,7 @@ from inferproof.ledger.chain import (
     entry_bytes,
     line_is_whole,
     make_entry,
+    parse_exactly,
     parse_line,
 )
 from inferproof.ledger.signing import KeeperKey
@@ -54,7 +55,7 @@ def findings_in(data: bytes, head: str | None) -> list[Finding]:
     unreadable: list[Finding] = []
     for number, line in enumerate(data.splitlines(keepends=True)):
         try:
-            entries.append(parse_line(line if line.endswith(b"\n") else b""))
+            entries.append(parse_exactly(line if line.endswith(b"\n") else b""))
         except LedgerError:
             unreadable.append(
                 Finding(seq=number, kind="line", what="unreadable", severity=Severity.ALTERED)

@@ -190,6 +190,10 @@ def changed_last_line(lines: list[bytes]) -> list[bytes]:
     return [*lines[:2], lines[2].replace(b"person", b"parson")]
 
 
+def spaced_last_line(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], lines[2].replace(b'"author":', b'"author": ')]
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -199,6 +203,7 @@ def changed_last_line(lines: list[bytes]) -> list[bytes]:
         (dropped_line, "line 2 .* does not follow"),
         (dropped_first_line, "line 1 .* does not follow"),
         (changed_last_line, "line 3 .* does not match its digest"),
+        (spaced_last_line, "line 3 .* does not match its digest"),
     ],
 )
 def test_damage_is_never_repaired(
