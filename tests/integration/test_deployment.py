@@ -235,6 +235,7 @@ def test_two_deployments_share_no_port_and_no_replica(work: Path):
 
 
 @pytest.mark.skipif(describe().separation == "shared-account", reason="it sees the whole disk")
+@pytest.mark.zoo
 def test_an_engine_can_call_no_socket_but_its_own(work: Path):
     """Neither another replica's, nor one of the job's own folder, nor one beside the model."""
     (work / "load").mkdir()

@@ -50,6 +50,7 @@ async def _report(keeper: Keeper, candidate: str, purpose: Purpose) -> JobReport
     return await keeper.follow(started.job_id, wait_s=WAIT_S)
 
 
+@pytest.mark.zoo
 def test_a_wrong_candidate_fails_and_an_honest_one_passes(keeper: Keeper, tmp_path: Path) -> None:
     wrong = verdicts(keeper, tmp_path / "wrong", WRONG, Purpose.PRACTICE)
     assert wrong["numerics"] is Outcome.FAIL

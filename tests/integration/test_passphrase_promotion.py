@@ -228,6 +228,7 @@ def test_without_a_terminal_nothing_is_sealed_whatever_stdin_or_the_environment_
     assert desk.run("head").facts["head"] == "0" * 64
 
 
+@pytest.mark.zoo
 def test_a_server_killed_between_the_approvals_use_and_the_promotion_loses_neither(
     desk: Desk, tmp_path: Path
 ):

@@ -208,6 +208,7 @@ def test_cancelling_a_check_ends_its_processes_and_is_recorded(
     asyncio.run(run())
 
 
+@pytest.mark.zoo
 def test_a_job_outlives_the_server_and_is_found_again(campaign: Path, tmp_path: Path) -> None:
     async def start() -> str:
         async with client(campaign) as agent:
