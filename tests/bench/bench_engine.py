@@ -56,6 +56,8 @@ def main() -> None:
         decode_tokens=40,
         batch=4,
         top_logprobs=20,
+        tie_nats=0.3,
+        context=4096,
     )
     question = Question(rules=rules, corpus=CORPUS.read_text(encoding="utf-8"), bits=os.urandom(32))
     with tempfile.TemporaryDirectory(prefix="inferproof-bench-") as folder:

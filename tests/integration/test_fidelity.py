@@ -20,7 +20,7 @@ from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question, examine, probe_engine
 from inferproof_remote.serving.mutants import InProcess, named_fault
 from inferproof_remote.serving.prompts import Rules
-from inferproof_remote.serving.reference import Yardsticks, load_yardsticks
+from inferproof_remote.serving.reference import Yardsticks, context_tokens, load_yardsticks
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "mcp_server/inferproof/demo/model"
@@ -72,6 +72,7 @@ def question(tokens: int = FIDELITY.tokens) -> Question:
         batch=FIDELITY.batch,
         top_logprobs=FIDELITY.top_logprobs,
         tie_nats=FIDELITY.tie_nats,
+        context=context_tokens(MODEL),
     )
     corpus = (SERVICE / FIDELITY.corpus).read_text(encoding="utf-8")
     return Question(rules=rules, corpus=corpus, bits=os.urandom(32))

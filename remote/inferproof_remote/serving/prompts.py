@@ -41,8 +41,8 @@ class Rules:
     decode_tokens: int
     batch: int
     top_logprobs: int
-    tie_nats: float = 0.3
-    context: int = 1 << 20
+    tie_nats: float
+    context: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

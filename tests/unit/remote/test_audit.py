@@ -137,7 +137,15 @@ class Streams:
 def drawn(
     text: str | None, ids: tuple[int, ...] | None = None, features: Features | None = None
 ) -> dict[str, object]:
-    rules = Rules(tokens=200, lengths=(3, 4), decode_tokens=8, batch=2, top_logprobs=5)
+    rules = Rules(
+        tokens=200,
+        lengths=(3, 4),
+        decode_tokens=8,
+        batch=2,
+        top_logprobs=5,
+        tie_nats=0.3,
+        context=4096,
+    )
     question = Question(rules=rules, corpus="abcdefghijk" * 9, bits=b"bits")
     engine = cast("Client", Streams(text, ids))
     return draws(engine, features or Features(), question, YARDSTICKS, "draws")

@@ -16,7 +16,15 @@ from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import PathTable, Reading, Transcript, score
 from unit.remote.test_audit import END, VOCABULARY, YARDSTICKS, Counting
 
-RULES = Rules(tokens=200, lengths=(3, 8), decode_tokens=8, batch=2, top_logprobs=5)
+RULES = Rules(
+    tokens=200,
+    lengths=(3, 8),
+    decode_tokens=8,
+    batch=2,
+    top_logprobs=5,
+    tie_nats=0.3,
+    context=1 << 20,
+)
 CORPUS = "abcdefghijk" * 9
 TELLS = Features(id_prompts=True, token_ids=True, ignore_eos=True)
 
