@@ -244,12 +244,15 @@ def _user_config(args: argparse.Namespace) -> Path | None:
 
 
 def _own_command() -> str:
-    """Return `inferproof` if a host would find this very one by that name, else its full path."""
+    """Return `inferproof` if a host would find this very one by that name, else its full path.
+
+    A virtual environment is on the PATH of only those terminals in which it was activated.
+    """
     beside = Path(sys.executable).parent / "inferproof"
     found = shutil.which("inferproof")
-    if not beside.exists() or (found is not None and Path(found).samefile(beside)):
-        return "inferproof"
-    return str(beside)
+    is_virtual = sys.prefix != sys.base_prefix
+    is_found = found is not None and not is_virtual and Path(found).resolve() == beside.resolve()
+    return "inferproof" if is_found or not beside.exists() else str(beside)
 
 
 def _check_rendered(args: argparse.Namespace) -> int:

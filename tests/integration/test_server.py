@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -134,6 +135,18 @@ def test_a_server_that_serves_no_campaign_still_starts_and_says_so(tmp_path: Pat
             assert "inferproof init" in str(result.content)
 
     asyncio.run(run())
+
+
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not in a virtual environment")
+def test_a_host_finds_the_server_of_an_environment_that_is_active_here_alone(
+    campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    arguments = ["install", "claude", "--campaign", str(campaign), "--dir", str(tmp_path)]
+    assert main(arguments) == 0
+    registered = json.loads((tmp_path / ".mcp.json").read_text())["mcpServers"]["inferproof"]
+    assert Path(registered["command"]).is_absolute()
+    assert Path(registered["command"]).exists()
 
 
 def test_resources_and_prompts_come_from_the_sealed_campaign(campaign: Path) -> None:
