@@ -43,6 +43,8 @@ def serve(args: argparse.Namespace) -> int:
 
 def call(args: argparse.Namespace) -> int:
     """Call a tool, wait for the end of its jobs, and print its answer as JSON."""
+    if args.tool is None or args.help:
+        return _explained(args)
     try:
         arguments: object = json.loads(args.arguments)
     except json.JSONDecodeError as exc:
@@ -80,6 +82,20 @@ def exit_code(answer: Answer) -> int:
         return 0
     job = answer.get("job")
     return CANCELLED_EXIT if job is not None and job["state"] == "cancelled" else FAILED_EXIT
+
+
+def _explained(args: argparse.Namespace) -> int:
+    """Print the tools with what each is for, or one tool with its arguments."""
+    from inferproof.tools import TOOLS
+    from inferproof.tools.usage import one_tool, tool_list
+
+    tools = [tool for tool in TOOLS if args.tool in (None, tool.name)]
+    if not tools:
+        known = ", ".join(tool.name for tool in TOOLS)
+        raise UsageError(f"there is no tool {args.tool!r}", hint=f"the tools are: {known}")
+    text = tool_list(tools) if args.tool is None else one_tool(tools[0])
+    show(text, {tool.name: tool.description for tool in tools}, as_json=args.json)
+    return 0
 
 
 def _asked(args: argparse.Namespace, tool: str, arguments: Mapping[str, Any]) -> int:

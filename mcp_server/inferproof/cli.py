@@ -26,12 +26,16 @@ Run = Callable[[argparse.Namespace], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One subcommand: the function `module:name` that runs it, and its own arguments."""
+    """One subcommand: the function `module:name` that runs it, and its own arguments.
+
+    With `has_own_help`, --help is the function's to answer: what it says depends on the arguments.
+    """
 
     name: str
     help: str
     function: str
     arguments: tuple[Argument, ...] = ()
+    has_own_help: bool = False
 
     def load(self) -> Run:
         """Return the function, importing its module now."""
@@ -87,10 +91,11 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         name="call",
-        help="call a tool and wait for its end",
+        help="call a tool and wait for its end; without one, list them",
         function="asking:call",
+        has_own_help=True,
         arguments=(
-            _positional("tool", "name of a tool"),
+            _positional("tool", "name of a tool", nargs="?"),
             _positional("arguments", "a JSON object (default: {})", nargs="?", default="{}"),
         ),
     ),
@@ -140,13 +145,15 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         name="contracts",
-        help="make a kernel contract of a FlashInfer-Trace definition",
+        help="list and add shipped contracts, or import a FlashInfer-Trace definition",
         function="importing:contracts",
         arguments=(
-            _positional("action", "what to do", choices=("import",)),
-            _positional("definition", "the definition, a JSON file", type=Path),
+            _positional("action", "what to do", choices=("list", "add", "import")),
+            _positional(
+                "what", "add: a shipped contract; import: a JSON file", nargs="?", metavar="WHAT"
+            ),
             _option("--workloads", "its workloads, JSON lines", type=Path, metavar="FILE"),
-            _option("--out", "the new contract folder", type=Path, metavar="DIR", required=True),
+            _option("--out", "import: the new contract folder", type=Path, metavar="DIR"),
         ),
     ),
     Command(name="doctor", help="say what this machine lacks", function="desk:doctor"),
@@ -197,7 +204,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"inferproof {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
-        sub = commands.add_parser(command.name, help=command.help, allow_abbrev=False)
+        sub = commands.add_parser(
+            command.name,
+            help=command.help,
+            allow_abbrev=False,
+            add_help=not command.has_own_help,
+        )
+        if command.has_own_help:
+            sub.add_argument("-h", "--help", action="store_true", help="show what it takes")
         for names, options in command.arguments:
             sub.add_argument(*names, **options)
         sub.add_argument(

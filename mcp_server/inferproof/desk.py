@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferproof.console import show, warn
-from inferproof.core.errors import InfrastructureError, SealBroken, UsageError
+from inferproof.console import show, show_error, warn
+from inferproof.core.errors import InfrastructureError, LedgerError, SealBroken, UsageError
 
 if TYPE_CHECKING:
     from inferproof.ledger.signing import ApproverKey
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from inferproof.render import Subject
     from inferproof.report import Header
 
+ALTERED = 1
 DEMO_WARNING = "DEMO KEY: this seal and its approvals prove nothing. Never use it for real work."
 
 
@@ -79,10 +80,15 @@ def install(args: argparse.Namespace) -> int:
     if not args.dry_run:
         host.apply(changes)
     words = {"write": "would write" if args.dry_run else "wrote", "same": "kept", "keep": "SKIPPED"}
-    text = "\n".join(f"{words[c.action]} {c.path}: {c.why}" for c in changes)
+    lines = [f"{words[c.action]} {c.path}: {c.why}" for c in changes]
+    text = "\n".join([*lines, "" if args.dry_run else _after_install(args.host, folder)]).strip()
     told = [{"path": str(c.path), "action": c.action, "why": c.why} for c in changes]
     show(text, {"ok": True, "dry_run": args.dry_run, "changes": told}, as_json=args.json)
     return 0
+
+
+def _after_install(host: str, folder: Path) -> str:
+    return f"next: start {host} in {folder} and give it the goal in GOAL.md"
 
 
 def approve(args: argparse.Namespace) -> int:
@@ -115,13 +121,20 @@ def note(args: argparse.Namespace) -> int:
 
 def verify(args: argparse.Namespace) -> int:
     """Check chain, signatures, artefacts and verdicts again."""
-    report = _keeper(args).verify(args.head)
+    try:
+        report = _keeper(args).verify(args.head)
+    except (SealBroken, LedgerError) as error:
+        show_error(error, as_json=args.json)
+        return ALTERED
+    if report.ok and not report.entries:
+        what = f"the record in {args.campaign.resolve()} has no entries: never sealed, or wiped"
+        raise UsageError(what, hint="run: inferproof seal; a head kept elsewhere tells: --head HEX")
     against = "" if args.head else "; order is proved only against a head kept elsewhere: --head"
     verdict = "good" if report.ok else "ALTERED"
     lines = [str(finding) for finding in report.findings]
     lines.append(f"{verdict}: {report.entries} entries, head {report.head}{against}")
     show("\n".join(lines), report.model_dump(mode="json"), as_json=args.json)
-    return 0 if report.ok else SealBroken.exit_code
+    return 0 if report.ok else ALTERED
 
 
 def render(args: argparse.Namespace) -> int:
@@ -266,7 +279,7 @@ def _check_rendered(args: argparse.Namespace) -> int:
     text = "\n".join(f"differs: {folder / path}" for path in drifted) + hint
     facts = {"ok": not drifted, "differs": list(drifted)}
     show(text or "skills are as rendered", facts, as_json=args.json)
-    return SealBroken.exit_code if drifted else 0
+    return ALTERED if drifted else 0
 
 
 def _write_rendered(keeper: "Keeper") -> tuple[str, ...]:

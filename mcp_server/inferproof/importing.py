@@ -1,4 +1,4 @@
-"""The console command that makes a kernel contract of a FlashInfer-Trace definition."""
+"""The console command for contracts: list and add the shipped ones, import a FlashInfer-Trace."""
 
 import argparse
 import re
@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from inferproof.campaign.contracts import CONTRACT_FILE, load_contract, resolve_dims
+from inferproof.campaign.files import CAMPAIGN_FILE
 from inferproof.campaign.flashinfer.contract import REVIEW, Imported, map_definition
 from inferproof.campaign.flashinfer.trace import Left, read_definition, read_workloads
+from inferproof.campaign.templates import shipped_contract, shipped_contracts, write_new
 from inferproof.campaign.tree import read_file
 from inferproof.console import show
 from inferproof.core.canonical import Json
@@ -23,13 +25,47 @@ _IN_BLOCKS = frozenset({"dims", "inputs", "params", "outputs", "workloads"})
 
 
 def contracts(args: argparse.Namespace) -> int:
+    """List the contracts that are shipped, add one to the campaign, or import one."""
+    if args.action == "list":
+        names = shipped_contracts()
+        show("\n".join(names), {"ok": True, "contracts": list(names)}, as_json=args.json)
+        return 0
+    if args.what is None:
+        hint = "run: inferproof contracts list" if args.action == "add" else "name its JSON file"
+        raise UsageError(f"contracts {args.action} needs the name of what to add", hint=hint)
+    return _add(args) if args.action == "add" else _import(args)
+
+
+def _add(args: argparse.Namespace) -> int:
+    """Copy a shipped contract into the campaign."""
+    if args.what not in shipped_contracts():
+        what = f"no contract {args.what!r} is shipped"
+        raise UsageError(what, hint=f"there are: {', '.join(shipped_contracts())}")
+    if not (args.campaign / CAMPAIGN_FILE).is_file():
+        what = f"there is no campaign in {args.campaign.resolve()}"
+        raise UsageError(what, hint="run: inferproof init, or name it with --campaign DIR")
+    written = write_new(args.campaign, shipped_contract(args.what))
+    text = (
+        f"wrote {len(written)} files of contract {args.what}\n"
+        f"next: add `- {{contract: {args.what}}}` under `components:` in "
+        f"{args.campaign / CAMPAIGN_FILE}, then run: inferproof seal"
+    )
+    facts = {"ok": True, "contract": args.what, "files": [str(path) for path in written]}
+    show(text, facts, as_json=args.json)
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
     """Write a contract folder; write nothing if the definition makes no judgeable contract."""
-    definition = read_definition(args.definition)
+    source = Path(args.what)
+    definition = read_definition(source)
     rows = () if args.workloads is None else read_workloads(args.workloads, definition)
-    out: Path = args.out.resolve()
+    if args.out is None:
+        raise UsageError("contracts import needs --out", hint="--out contracts/kernels/NAME")
+    out: Path = (args.campaign / args.out).resolve()
     _require_new(out)
     imported = map_definition(out.name, definition, rows)
-    files = _files(imported, read_file(args.definition, limit_bytes=_LIMIT_BYTES))
+    files = _files(imported, read_file(source, limit_bytes=_LIMIT_BYTES))
     left = imported.left
     if imported.contract:
         left = (*left, *_write(out, files))

@@ -50,7 +50,16 @@ def init(folder: Path, template: Template, model: Model | None = None) -> tuple[
             folder has no config.json; then nothing is written.
         InfrastructureError: the folder cannot be written.
     """
-    contents = _contents(folder, template, model)
+    return write_new(folder, _contents(folder, template, model))
+
+
+def write_new(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ...]:
+    """Write files that are not there yet; return their paths.
+
+    Raises:
+        UsageError: one is there already; then nothing is written.
+        InfrastructureError: the folder cannot be written.
+    """
     for name in contents:
         if (folder / name).exists() or (folder / name).is_symlink():
             hint = "choose another folder, or edit what is there"
@@ -76,14 +85,36 @@ def _contents(folder: Path, template: Template, model: Model | None) -> dict[str
     models = {served.name: str(served.folder)} if served else {}
     target = {"threads": threads, "models": json.dumps(models)}
     contents = {TARGETS_FILE: _rendered("targets.yaml.j2", target)}
-    library = resources.files("inferproof.contracts")
     for component in parsed.value.components:
-        places = [f"{kind}/{component.contract}" for kind in KINDS]
-        place = next((p for p in places if library.joinpath(p).is_dir()), places[0])
-        for name, data in _files(library.joinpath(place)):
-            contents[f"{CONTRACTS_FOLDER}/{place}/{name}"] = data
+        contents |= shipped_contract(component.contract)
     # Last, so that a folder with a campaign.yaml is complete.
     return contents | {CAMPAIGN_FILE: campaign}
+
+
+def shipped_contracts() -> tuple[str, ...]:
+    """Return the names of the contracts that come with the package."""
+    library = resources.files("inferproof.contracts")
+    return tuple(
+        sorted(
+            each.name
+            for kind in KINDS
+            for each in library.joinpath(kind).iterdir()
+            if each.is_dir()
+        )
+    )
+
+
+def shipped_contract(name: str) -> dict[str, bytes]:
+    """Return the files of a contract that comes with the package, as paths of a campaign.
+
+    Raises:
+        InfrastructureError: this installation has no such contract.
+    """
+    library = resources.files("inferproof.contracts")
+    places = [f"{kind}/{name}" for kind in KINDS]
+    place = next((p for p in places if library.joinpath(p).is_dir()), places[0])
+    found = _files(library.joinpath(place))
+    return {f"{CONTRACTS_FOLDER}/{place}/{file}": data for file, data in found}
 
 
 def _served(template: Template, model: Model | None) -> Model | None:

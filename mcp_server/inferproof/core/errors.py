@@ -62,14 +62,12 @@ class SealBroken(InferproofError):
     """A sealed file changed after the seal, or the campaign has no valid seal."""
 
     error_code = "seal_broken"
-    exit_code = 1
 
 
 class LedgerError(InferproofError):
     """The ledger is damaged, locked for too long, or not ours."""
 
     error_code = "ledger"
-    exit_code = 1
 
 
 class ApprovalRefused(InferproofError):

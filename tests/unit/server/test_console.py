@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from inferproof import asking
 from inferproof.cli import COMMANDS, main
+from inferproof.tools import TOOLS
+from inferproof.tools.spec import Tool
+from small_campaign import sealed_keeper
 
 
 def answer(**changes: Any) -> dict[str, Any]:
@@ -108,7 +112,7 @@ def test_init_writes_a_campaign_and_never_overwrites(
     assert (folder / "campaign.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize("arguments", [["nothing"], [], ["call"], ["serve", "--port", "1"]])
+@pytest.mark.parametrize("arguments", [["nothing"], [], ["submit"], ["serve", "--port", "1"]])
 def test_wrong_usage_ends_in_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -120,3 +124,49 @@ def test_every_command_has_a_function_and_takes_campaign_and_json() -> None:
     assert len(set(names)) == len(names)
     for command in COMMANDS:
         assert callable(command.load())
+
+
+def test_call_without_a_tool_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["call"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"{tool.name} " in listed for tool in TOOLS)
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_help_on_a_tool_says_what_each_argument_is(
+    tool: Tool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["call", tool.name, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"\n  {name}: " in told for name in list(signature(tool.function).parameters)[1:])
+
+
+def test_help_on_no_tool_names_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["call", "guess", "--help"]) == 2
+    assert "check_numerics" in capsys.readouterr().err
+
+
+def test_a_shipped_contract_is_added_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign = ["--campaign", str(tmp_path)]
+    assert main(["contracts", "add", "softmax", *campaign]) == 2
+    assert main(["init", "--template", "cpu-tiny", *campaign]) == 0
+    assert main(["contracts", "list"]) == 0
+    assert "softmax\n" in capsys.readouterr().out
+    assert main(["contracts", "add", "fused_moe", *campaign]) == 0
+    assert "components:" in capsys.readouterr().out
+    assert (tmp_path / "contracts/kernels/fused_moe/contract.yaml").is_file()
+    assert main(["contracts", "add", "fused_moe", *campaign]) == 2
+    assert main(["contracts", "add", "nothing", *campaign]) == 2
+    assert "softmax" in capsys.readouterr().err
+
+
+def test_a_record_without_entries_is_not_called_good(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keeper, _ = sealed_keeper(tmp_path / "campaign")
+    ledger = keeper.state_dir / "ledger.jsonl"
+    ledger.write_bytes(b"")
+    assert main(["verify", "--campaign", str(keeper.root)]) == 2
+    assert "no entries" in capsys.readouterr().err
