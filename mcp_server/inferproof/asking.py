@@ -47,7 +47,7 @@ def call(args: argparse.Namespace) -> int:
         return _explained(args)
     try:
         arguments: object = json.loads(args.arguments)
-    except json.JSONDecodeError as exc:
+    except (json.JSONDecodeError, RecursionError) as exc:
         raise UsageError(
             f"the arguments are not JSON: {exc}", hint="""write them as '{"name": "value"}'"""
         ) from exc

@@ -18,6 +18,7 @@ TARGETS_FILE = "targets.yaml"
 CONTRACTS_FOLDER = "contracts"
 KINDS = ("kernels", "services")
 STATE_FOLDER = ".inferproof"
+_MENDED_BY = {TARGETS_FILE: "write it, at least the line: local: {host: local}"}
 _FILE_LIMIT_BYTES = 256 << 10
 _CONTRACTS_LIMITS = TreeLimits(files=2000, size_bytes=64 << 20)
 
@@ -75,7 +76,7 @@ def _require_parts(root: Path) -> None:
         if path.is_symlink():
             raise FileFormatError("symbolic links are refused", path=str(path))
         if not path.exists() and name not in kinds:
-            hint = f"run: inferproof init --campaign {root}"
+            hint = _MENDED_BY.get(name, f"run: inferproof init --campaign {root}")
             raise FileFormatError("there is no such file or folder", path=str(path), hint=hint)
 
 

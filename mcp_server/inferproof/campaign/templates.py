@@ -60,6 +60,8 @@ def write_new(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ...]:
         UsageError: one is there already; then nothing is written.
         InfrastructureError: the folder cannot be written.
     """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", hint="name one with --campaign DIR")
     for name in contents:
         if (folder / name).exists() or (folder / name).is_symlink():
             hint = "choose another folder, or edit what is there"

@@ -85,7 +85,7 @@ def test_a_folder_without_campaign_is_a_usage_error(
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "3", ""])
+@pytest.mark.parametrize("text", ["{", "[]", "3", "", "[" * 3000])
 def test_arguments_that_are_no_json_object_are_a_usage_error(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +110,24 @@ def test_init_writes_a_campaign_and_never_overwrites(
     before = (folder / "campaign.yaml").read_bytes()
     assert main(arguments) == 2
     assert (folder / "campaign.yaml").read_bytes() == before
+
+
+def test_init_into_a_file_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["init", "--campaign", str(tmp_path / "file")]) == 2
+    assert "--campaign" in capsys.readouterr().err
+
+
+def test_an_inventory_that_is_missing_is_told_with_its_least_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign = ["--campaign", str(tmp_path)]
+    assert main(["init", "--template", "cpu-tiny", *campaign]) == 0
+    (tmp_path / "targets.yaml").unlink()
+    assert main(["seal", "--demo-key", *campaign]) == 2
+    assert "local: {host: local}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["nothing"], [], ["submit"], ["serve", "--port", "1"]])
