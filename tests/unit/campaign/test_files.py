@@ -21,12 +21,15 @@ def test_a_campaign_folder_is_one_value(campaign_folder: Path) -> None:
     assert files.state_dir == campaign_folder / ".inferproof"
 
 
-@pytest.mark.parametrize("name", ["campaign.yaml", "targets.yaml"])
-def test_missing_pieces_say_how_to_get_them(campaign_folder: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [("campaign.yaml", "inferproof init"), ("targets.yaml", "local: {host: local}")],
+)
+def test_missing_pieces_say_how_to_get_them(campaign_folder: Path, name: str, mend: str) -> None:
     (campaign_folder / name).unlink()
     error = refusal(campaign_folder)
     assert name in error.what
-    assert "inferproof init" in error.hint
+    assert mend in error.hint
     with pytest.raises(FileFormatError, match=name):
         sealable_files(campaign_folder)
 
