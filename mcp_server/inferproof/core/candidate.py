@@ -100,22 +100,38 @@ EngineOptions = Annotated[
 Argument = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
 
 
+Quantisation = Literal[
+    "none",
+    "bf16",
+    "fp8_per_tensor",
+    "fp8_per_channel",
+    "int8_per_channel",
+    "int4_group_32",
+    "int4_group_64",
+    "int4_group_128",
+    "nvfp4",
+    "mxfp4",
+]
+"""What an engine does to the weights of its linear layers; docs/formats.md defines each."""
+
+
 class EngineManifest(Value):
     """candidate.yaml of an inference engine that serves completions over HTTP.
 
     `start` is the command of engine `command`, run in the candidate's folder; `{port}`, `{model}`
     and `{candidate}` are filled in, and the engine must answer `health` with 200 once it serves.
     `url` names what runs already: engine `endpoint`, measured but never promoted.
-    `quantisation` is what the engine does to the weights, which chooses the matched reference.
+    `quantisation` is what the engine does to the weights, which chooses the matched reference; the
+    contract must allow it.
     """
 
     contract: Name
-    engine: Literal["command", "transformers", "llama_cpp", "endpoint"]
+    engine: Literal["command", "transformers", "llama_cpp", "vllm", "sglang", "endpoint"]
     start: Annotated[tuple[Argument, ...], Field(max_length=64)] = ()
     health: Annotated[str, Field(pattern=r"^/[^\s\x00]{0,200}$")] = "/health"
     url: Annotated[str, Field(pattern=r"^https?://[^\s\x00]{1,500}$")] | None = None
     options: EngineOptions = {}
-    quantisation: Literal["none", "int8_per_channel"] = "none"
+    quantisation: Quantisation = "none"
     start_s: Annotated[float, Field(gt=0, le=7200)] = 120.0
     parent: Digest | None = None
     note: Annotated[str, Field(max_length=2000)] = ""

@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field
 from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.gpu_facts import GpuFacts, MachineCode
 from inferproof.core.profile_facts import DeviceProfile
+from inferproof.core.search_facts import SearchFacts
 from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.values import (
     Digest,
@@ -222,7 +223,7 @@ class Evidence(Value):
     """
 
     schema_version: Literal[1] = 1
-    kind: Literal["compile", "grade", "profile", "run", "serve", "deploy"]
+    kind: Literal["compile", "grade", "profile", "run", "serve", "deploy", "search"]
     job_id: str
     status: JobStatus
     purpose: Purpose
@@ -242,5 +243,6 @@ class Evidence(Value):
     run: RunFacts | None = None
     serve: ServeFacts | None = None
     deploy: DeployFacts | None = None
+    search: SearchFacts | None = None
     failure: str = ""
     log_tail: str = ""

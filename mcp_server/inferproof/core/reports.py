@@ -5,7 +5,14 @@ from typing import Literal
 from inferproof.core.values import Digest, JobStatus, Outcome, Purpose, Reason, Value, Verdict
 
 ToolName = Literal[
-    "compile_kernel", "check_numerics", "profile", "run", "promote", "run_aiperf", "deploy"
+    "compile_kernel",
+    "check_numerics",
+    "profile",
+    "run",
+    "promote",
+    "run_aiperf",
+    "deploy",
+    "search_config",
 ]
 
 

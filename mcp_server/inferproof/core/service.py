@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferproof.core.candidate import EngineOptions, RelativePath
+from inferproof.core.candidate import EngineOptions, Quantisation, RelativePath
 from inferproof.core.contract import FailureMode
+from inferproof.core.space import Space
 from inferproof.core.values import Name, Value
 
 Multiple = Annotated[float, Field(gt=0, le=1000)]
@@ -21,34 +22,12 @@ Metric = Literal["ttft_ms", "tpot_ms", "latency_ms", "output_tokens_per_s", "req
 """TTFT to the first visible text; TPOT = (latency - TTFT) / (output tokens - 1)."""
 
 
-class Traffic(Value):
-    """One traffic shape: closed loop at a concurrency, or Poisson arrivals at a rate.
-
-    Each request's input and output lengths are drawn uniformly from `isl` and `osl`.
-    """
-
-    name: Name
-    requests: Annotated[int, Field(ge=2, le=100_000)]
-    concurrency: Annotated[int, Field(ge=1, le=4096)] | None = None
-    rate_per_s: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    isl: TokenRange
-    osl: TokenRange
-    warmup_requests: Annotated[int, Field(ge=1, le=1000)] = 2
-
-    @model_validator(mode="after")
-    def _one_arrival(self) -> "Traffic":
-        if (self.concurrency is None) == (self.rate_per_s is None):
-            raise ValueError("give one of concurrency and rate_per_s")
-        if self.isl[0] > self.isl[1] or self.osl[0] > self.osl[1]:
-            raise ValueError("a range is [least, greatest]")
-        return self
-
-
 class Fidelity(Value):
     """How far an engine may be from the reference model, and on what that is measured.
 
     Windows of `corpus` are drawn after the commit, at `lengths` around block boundaries. Prompt
     tokens, generated tokens, batched and repeated prompts are scored, at least `tokens` in all.
+    A candidate may quantise its weights in the allowed ways, if its manifest says so.
     """
 
     corpus: RelativePath
@@ -64,6 +43,7 @@ class Fidelity(Value):
     bin_over_floor: Multiple = 5.0
     bin_tokens: Annotated[int, Field(ge=4, le=1024)] = 16
     tie_nats: Annotated[float, Field(gt=0, le=10)] = 0.3
+    allowed_quantisation: Annotated[tuple[Quantisation, ...], Field(max_length=16)] = ()
     mutants: Annotated[tuple[Name, ...], Field(min_length=1, max_length=32)]
 
 
@@ -112,10 +92,29 @@ class Guard(Value):
 
 
 class EngineSpec(Value):
-    """An engine of the user's own: which adapter starts it, and with what options."""
+    """An engine of the user's own: which adapter starts it, with what options and weights."""
 
-    engine: Literal["transformers", "llama_cpp", "command", "endpoint"]
+    engine: Literal["transformers", "llama_cpp", "vllm", "sglang", "command", "endpoint"]
     options: EngineOptions = {}
+    quantisation: Quantisation = "none"
+
+
+class Search(Value):
+    """Plain search over options of the baseline; what it finds is the bar.
+
+    `space` is a shipped one by name, or one's own. A configuration's score is the geometric mean
+    of `metrics` over `traffic`, as ratios over the contract's own options in the same job. The best
+    `finalists` are measured against those again, `repeats` times each in a drawn order.
+    """
+
+    space: Name | Space
+    traffic: Annotated[tuple[Traffic, ...], Field(min_length=1, max_length=4)]
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1, max_length=5)]
+    trials: Annotated[int, Field(ge=1, le=10_000)] = 24
+    wall_s: Annotated[float, Field(gt=0, le=604_800)] = 3600.0
+    trials_per_round: Annotated[int, Field(ge=1, le=64)] = 4
+    finalists: Annotated[int, Field(ge=1, le=8)] = 2
+    repeats: Annotated[int, Field(ge=2, le=32)] = 3
 
 
 class ServiceContract(Value):
@@ -134,6 +133,7 @@ class ServiceContract(Value):
     graded: Annotated[tuple[Traffic, ...], Field(min_length=1, max_length=16)]
     objectives: Annotated[tuple[Aim, ...], Field(min_length=1, max_length=64)]
     guards: Annotated[tuple[Guard, ...], Field(max_length=64)] = ()
+    search: Search | None = None
     failure_modes: Annotated[tuple[FailureMode, ...], Field(max_length=32)] = ()
 
     @model_validator(mode="after")

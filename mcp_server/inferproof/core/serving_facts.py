@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from inferproof.core.candidate import EngineOptions, Quantisation
 from inferproof.core.values import Digest, Incident, NonNegative, Value
 
 Arm = Literal["candidate", "baseline"]
@@ -143,10 +144,18 @@ class LoadFacts(Value):
     failure: str = ""
 
 
+class BarFacts(Value):
+    """The baseline's options in this job; `search` is the evidence that they come from, if any."""
+
+    options: EngineOptions
+    search: Digest | None
+
+
 class ServeFacts(Value):
     """All that was measured of an engine in one job. `bits` were drawn after the commit.
 
     `stages` are what the job was to do; a stage that is missing from the facts was not reached.
+    `quantisation` is the candidate's, to which the reference was matched.
     """
 
     bits: Digest
@@ -155,6 +164,7 @@ class ServeFacts(Value):
     model_name: str
     model_digest: Digest
     stages: tuple[Literal["fidelity", "load"], ...]
+    quantisation: Quantisation = "none"
     separation: Literal["separate-user", "container", "shared-account"]
     sandbox: str
     cpu_model: str
@@ -165,6 +175,7 @@ class ServeFacts(Value):
     fidelity: tuple[FidelityFacts, ...]
     mutants: tuple[MutantScores, ...] | None
     loads: tuple[LoadFacts, ...]
+    bar: BarFacts | None = None
 
     @property
     def apart(self) -> str:

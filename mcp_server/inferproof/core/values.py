@@ -70,6 +70,7 @@ class Reason(StrEnum):
     NOT_SERVING = "not_serving"
     UNSUPERVISED = "unsupervised"
     UNFAITHFUL = "unfaithful"
+    QUANTISATION_NOT_ALLOWED = "quantisation_not_allowed"
     WRONG_TOKENS = "wrong_tokens"
     LEAKS = "leaks"
     REQUESTS_FAILED = "requests_failed"
@@ -81,6 +82,7 @@ class Reason(StrEnum):
     AUDIT_FAILED = "audit_failed"
     GUARD_WORSE = "guard_worse"
     MIXED_RESULT = "mixed_result"
+    BAR_NOT_TUNED = "bar_not_tuned"
     # the judge itself
     NOT_MEASURED = "not_measured"
     NOT_ARMED = "not_armed"
