@@ -11,12 +11,11 @@ from pydantic import Field, model_validator
 from inferproof.core.candidate import EngineOptions, Quantisation, RelativePath
 from inferproof.core.contract import FailureMode
 from inferproof.core.space import Space
+from inferproof.core.traffic import Tokens, Traffic
 from inferproof.core.values import Name, Value
 
 Multiple = Annotated[float, Field(gt=0, le=1000)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Tokens = Annotated[int, Field(ge=1, le=1 << 20)]
-TokenRange = tuple[Tokens, Tokens]
 
 Metric = Literal["ttft_ms", "tpot_ms", "latency_ms", "output_tokens_per_s", "requests_per_s"]
 """TTFT to the first visible text; TPOT = (latency - TTFT) / (output tokens - 1)."""
