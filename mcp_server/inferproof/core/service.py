@@ -73,6 +73,53 @@ class Audit(Value):
     off_share_at_most: Share = 0.01
 
 
+CheckName = Literal[
+    "stream",
+    "usage",
+    "max_tokens",
+    "stop",
+    "temperature_0",
+    "seed",
+    "n",
+    "logprobs",
+    "echo",
+    "unicode",
+    "refuses_bad_json",
+    "refuses_wrong_types",
+    "refuses_out_of_range",
+    "refuses_negative_max_tokens",
+    "refuses_empty_prompt",
+    "refuses_unknown_model",
+    "refuses_long_prompt",
+    "connections",
+    "cancel",
+]
+
+
+class Conformance(Value):
+    """Which features of OpenAI's completions an engine must have.
+
+    What is not `required` may be absent, or refused with a clear error, but not be wrong. `chat`
+    says whether /v1/chat/completions must be there too, for a model that has a template.
+    `connections` are in flight at once.
+    """
+
+    required: Annotated[tuple[CheckName, ...], Field(max_length=32)] = (
+        "stream",
+        "usage",
+        "max_tokens",
+        "stop",
+        "temperature_0",
+        "seed",
+        "refuses_bad_json",
+        "refuses_wrong_types",
+        "refuses_long_prompt",
+        "connections",
+    )
+    chat: Literal["required", "optional"] = "optional"
+    connections: Annotated[int, Field(ge=2, le=1024)] = 64
+
+
 class Aim(Value):
     """One metric on one traffic shape; `ratio_at_least` overrides the campaign's."""
 
@@ -128,6 +175,7 @@ class ServiceContract(Value):
     fidelity: Fidelity
     believability: Believability = Believability()
     audit: Audit = Audit()
+    conformance: Conformance | None = None
     practice: Annotated[tuple[Traffic, ...], Field(min_length=1, max_length=16)]
     graded: Annotated[tuple[Traffic, ...], Field(min_length=1, max_length=16)]
     objectives: Annotated[tuple[Aim, ...], Field(min_length=1, max_length=64)]

@@ -10,9 +10,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from inferproof.core.candidate import EngineOptions, Quantisation
+from inferproof.core.service import CheckName
 from inferproof.core.values import Digest, Incident, NonNegative, Value
 
 Arm = Literal["candidate", "baseline"]
+Stage = Literal["fidelity", "conformance", "tasks", "load"]
 ScoredPath = Literal["prompt", "prefix", "decode", "batch", "reuse", "beyond"]
 Column = tuple[float, ...]
 Counts = tuple[int, ...]
@@ -81,6 +83,28 @@ class MutantScores(Value):
     scores: tuple[TokenScores, ...]
 
 
+class CheckFacts(Value):
+    """What one check of an interface found; `said` is the engine's own word.
+
+    `absent`: the engine does not have the feature, or refuses it, which its contract may allow.
+    """
+
+    name: CheckName
+    api: Literal["completions", "chat"]
+    result: Literal["held", "broken", "absent", "unmeasured"]
+    detail: str = ""
+    said: str = ""
+
+
+class ConformanceFacts(Value):
+    """How one start of one arm speaks OpenAI's completions and chats."""
+
+    arm: Arm
+    restart: int
+    checks: tuple[CheckFacts, ...]
+    seconds: NonNegative
+
+
 class AuditFacts(Value):
     """Responses of the scored run itself, read by the reference.
 
@@ -108,7 +132,7 @@ class LoadFacts(Value):
     started requests. `told` is 1 where the engine told its tokens and they spell its text.
     `arrivals` counts the chunks, those that came together as one. `whole` is 1 for a response with
     a finish reason and an end of stream. `compressed_share` is the size of all responses
-    zlib-compressed.
+    zlib-compressed. `cold_` columns are of the warm-up, which counts for nothing else.
     """
 
     arm: Arm
@@ -127,6 +151,8 @@ class LoadFacts(Value):
     ttft_ms: Column
     tpot_ms: Column
     latency_ms: Column
+    cold_ttft_ms: Column = ()
+    cold_latency_ms: Column = ()
     isl: Counts
     osl_asked: Counts
     osl: Counts
@@ -163,7 +189,7 @@ class ServeFacts(Value):
     contract_seen: Digest
     model_name: str
     model_digest: Digest
-    stages: tuple[Literal["fidelity", "load"], ...]
+    stages: tuple[Stage, ...]
     quantisation: Quantisation = "none"
     separation: Literal["separate-user", "container", "shared-account"]
     sandbox: str

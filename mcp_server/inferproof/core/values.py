@@ -81,6 +81,8 @@ class Reason(StrEnum):
     CLIENT_SATURATED = "client_saturated"
     AUDIT_FAILED = "audit_failed"
     GUARD_WORSE = "guard_worse"
+    NONCONFORMING = "nonconforming"
+    WORSE_ANSWERS = "worse_answers"
     MIXED_RESULT = "mixed_result"
     BAR_NOT_TUNED = "bar_not_tuned"
     # the judge itself
