@@ -32,8 +32,8 @@ demo: setup
 
 # What measures time runs alone, after everything else.
 test: setup
-	$(PYTEST) -n 2 -m "not integration and not zoo and not clients"
-	$(PYTEST) -m "integration and not zoo and not clients"
+	$(PYTEST) -n 2 --dist loadfile -m "not alone and not zoo and not clients"
+	$(PYTEST) -m "alone and not zoo and not clients"
 
 # Two other MCP clients and two agent hosts, 1.7 GB, and the tests that drive them; no account.
 CLIENTS := node@22.23.3 @modelcontextprotocol/inspector@2.12.0 @anthropic-ai/claude-code@2.1.332 @openai/codex@0.171.0

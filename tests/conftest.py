@@ -8,6 +8,10 @@ import pytest
 
 GoldenCheck = Callable[[Path, str], None]
 TESTS = Path(__file__).parent
+# What is decided here depends on measured times: nothing else may run beside it.
+ALONE = frozenset(
+    {"test_aa", "test_engine_zoo", "test_grade", "test_serve_faults", "test_session", "test_zoo"}
+)
 SKIPPED_HERE = "skipped here but needed under CI"
 
 
@@ -20,6 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"integration", "adversarial"} & set(item.path.relative_to(TESTS).parts):
             item.add_marker("integration")
+            if item.path.stem in ALONE:
+                item.add_marker("alone")
 
 
 @pytest.fixture
