@@ -5,6 +5,8 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inferproof_remote.incidents import BenchError
+
 _LIBRARY = "libnvidia-ml.so.1"
 _SM, _MEMORY = 1, 2
 _REASONS = {
@@ -17,6 +19,18 @@ _REASONS = {
     0x10: "sync boost",
     0x100: "display clocks",
 }
+
+
+_MOST_PROCESSES = 256
+
+
+class _ProcessInfo(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used_bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +47,7 @@ class Reading:
 class Meter:
     """Reads one device again and again; says nothing where the library is missing."""
 
-    def __init__(self, ordinal: int = 0) -> None:
+    def __init__(self, ordinal: int = 0, *, uuid: str = "") -> None:
         self._handle = ctypes.c_void_p()
         self._library: ctypes.CDLL | None = None
         self._readings: list[Reading] = []
@@ -41,7 +55,11 @@ class Meter:
             library = ctypes.CDLL(_LIBRARY)
             place = ctypes.byref(self._handle)
             ready = library.nvmlInit_v2() == 0
-            if ready and library.nvmlDeviceGetHandleByIndex_v2(ordinal, place) == 0:
+            if ready and uuid:
+                found = library.nvmlDeviceGetHandleByUUID(uuid.encode(), place)
+            else:
+                found = library.nvmlDeviceGetHandleByIndex_v2(ordinal, place)
+            if ready and found == 0:
                 self._library = library
 
     def read(self) -> Reading:
@@ -71,6 +89,23 @@ class Meter:
             "samples": len(self._readings),
         }
 
+    def minor(self) -> int | None:
+        """Return the number in the name of its device file."""
+        return self._number("nvmlDeviceGetMinorNumber")
+
+    def processes(self) -> tuple[int, ...]:
+        """Return the processes that compute on it.
+
+        Raises:
+            BenchError: the library does not say.
+        """
+        count = ctypes.c_uint(_MOST_PROCESSES)
+        rows = (_ProcessInfo * _MOST_PROCESSES)()
+        name = "nvmlDeviceGetComputeRunningProcesses_v3"
+        if not self._ask(name, ctypes.byref(count), rows):
+            raise BenchError("the GPU's driver does not tell which processes use it")
+        return tuple(row.pid for row in rows[: count.value])
+
     def driver(self) -> str:
         """Return the driver's version; empty if it is not told."""
         text = ctypes.create_string_buffer(96)
@@ -86,6 +121,16 @@ class Meter:
         if self._library is None:
             return False
         return getattr(self._library, name)(self._handle, *arguments) == 0
+
+
+def compute_processes(uuid: str) -> tuple[int, ...]:
+    """Return the processes that compute on a GPU. Raises as `Meter.processes`."""
+    return Meter(uuid=uuid).processes()
+
+
+def minor(uuid: str) -> int | None:
+    """Return the number in the name of a GPU's device file; None if there is no such GPU."""
+    return Meter(uuid=uuid).minor()
 
 
 def _span(values: Sequence[int | None]) -> list[int] | None:

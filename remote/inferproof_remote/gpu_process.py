@@ -16,7 +16,7 @@ from inferproof_remote import job
 from inferproof_remote.gpu_wire import SharedBytes, Wire, WireClosed, WireSilent
 from inferproof_remote.incidents import BenchError
 from inferproof_remote.line import Ended
-from inferproof_remote.mounts import SandboxPlan
+from inferproof_remote.mounts import SandboxPlan, gpu_devices
 from inferproof_remote.sandbox import Sandbox, describe
 from inferproof_remote.tail import Tail
 
@@ -41,7 +41,6 @@ _START_S = 120.0
 _LAUNCHER_MEMORY_MIB, _LAUNCHER_TMP_MIB, _LAUNCHER_PROCESSES = 1 << 16, 256, 256
 _LOG_BYTES = 16 * 1024
 _HANDED_ON = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
-_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia0")
 
 Spawn = Callable[[Sequence[str], int, tuple[int, ...]], subprocess.Popen[bytes]]
 
@@ -155,7 +154,7 @@ def device_plan(folder: Path) -> SandboxPlan:
     """Return a sandbox that sees `folder`, the driver and the device."""
     return SandboxPlan(
         placed={} if describe().separation == "shared-account" else {_INSIDE: folder},
-        devices=tuple(Path(each) for each in _DEVICES if Path(each).exists()),
+        devices=gpu_devices(default=(0,)),
         memory_mib=_LAUNCHER_MEMORY_MIB,
         tmp_mib=_LAUNCHER_TMP_MIB,
         processes=_LAUNCHER_PROCESSES,

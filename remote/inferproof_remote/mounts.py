@@ -12,12 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from inferproof_remote import cuda_nvml
+
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _TOPOLOGY = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 _MIB = 1 << 20
 TEMPORARY = ("/dev/shm", "/tmp")  # noqa: S108 (both are private to the sandbox)
+LEASED = "INFERPROOF_GPUS"
 _OURS = "*inferproof*"
+_GPU_CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,29 @@ class SandboxPlan:
     processes: int
     bound: bool = False
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def gpu_devices(*, default: Iterable[int] = ()) -> tuple[Path, ...]:
+    """Return the device files of the GPUs that this job holds; without a lease, of `default`."""
+    leased = os.environ.get(LEASED)
+    if leased is None:
+        minors = list(default)
+    else:
+        found = (cuda_nvml.minor(gpu) for gpu in leased.split(","))
+        minors = [number for number in found if number is not None]
+    names = [*_GPU_CONTROL, *(f"/dev/nvidia{number}" for number in minors)]
+    return tuple(Path(name) for name in names if minors and Path(name).exists())
+
+
+def first_gpu() -> str:
+    """Return the name of the first GPU that this job holds; empty without a lease."""
+    return os.environ.get(LEASED, "").partition(",")[0]
+
+
+def leased_environment() -> Mapping[str, str]:
+    """Return what a sandbox is told of the GPUs that this job holds; nothing without a lease."""
+    leased = os.environ.get(LEASED)
+    return {} if leased is None else {"CUDA_VISIBLE_DEVICES": leased}
 
 
 def mount_arguments(plan: SandboxPlan) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
 from inferproof_remote import job
-from inferproof_remote.mounts import SandboxPlan
+from inferproof_remote.mounts import SandboxPlan, gpu_devices, leased_environment
 from inferproof_remote.sandbox import Sandbox
 
 MOST_OUTPUT_BYTES = 4096
@@ -28,7 +28,8 @@ def run(job_dir: Path) -> dict[str, object]:
         memory_mib=int(job.as_number(limits["memory_mib"], "memory_mib")),
         tmp_mib=int(job.as_number(limits["tmp_mib"], "tmp_mib")),
         processes=int(job.as_number(limits["processes"], "processes")),
-        env={"SCRATCH": str(scratch)},
+        devices=gpu_devices(),
+        env={"SCRATCH": str(scratch), **leased_environment()},
     )
     with Sandbox(plan, name=job.sandbox_name("run")) as box:
         completed = box.run(

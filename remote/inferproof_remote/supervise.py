@@ -14,11 +14,13 @@ from pathlib import Path
 
 from inferproof_remote import cgroups, job, processes
 from inferproof_remote.incidents import BenchError
+from inferproof_remote.leases import wish_of
+from inferproof_remote.remains import end_remains
+from inferproof_remote.tenure import Tenure
 
 DONE, FAILED, TIMED_OUT, CANCELLED = 0, 70, 124, 143
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _POLL_S = 0.05
-_SWEEP_PAUSE_S = 0.01
 _PATIENCE_S = {signal.SIGTERM: 2.0, signal.SIGKILL: 10.0}
 _STOPS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
@@ -36,9 +38,10 @@ def launch(job_dir: Path, program: Path, *, secret: bytes = b"") -> int:
         if os.fork() == 0:
             os.close(heard)
             _redirect(job_dir / "log")
-            code = _supervise(asked, job_dir, program, told)
+            seal = _Seal(job_dir / "out", asked.digest, secret)
+            code = _Supervisor(asked, job_dir, program, seal).run(told)
             if code == DONE:
-                _sign(job_dir / "out", asked.digest, secret)
+                seal.sign_result()
             _write_rc(job_dir, code)
         os._exit(0)
     os.close(told)
@@ -53,15 +56,7 @@ def sweep(job_dir: Path) -> None:
         BenchError: something of it cannot be ended.
     """
     job_id = job.read_job(job_dir).job_id
-    deadline = time.monotonic() + _PATIENCE_S[signal.SIGKILL]
-    while left := _marked(job_id):
-        if time.monotonic() > deadline:
-            raise BenchError(f"processes of job {job_id} are left that cannot be killed")
-        for process in left + processes.descendants(process.pid for process in left):
-            processes.send(process, signal.SIGKILL)
-        cgroups.cleanup(f"{job_id}.")
-        time.sleep(_SWEEP_PAUSE_S)
-    cgroups.cleanup(f"{job_id}.")
+    end_remains(job_id, patience_s=_PATIENCE_S[signal.SIGKILL])
     if not (job_dir / "rc").exists():
         _write_rc(job_dir, CANCELLED)
 
@@ -71,62 +66,133 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _marked(job_id: str) -> list[processes.Process]:
-    found = processes.with_environment(job.MARK, job_id)
-    return [process for process in found if process.pid != os.getpid()]
+class _Seal:
+    """Signs what a job leaves, for what was asked, with a secret that is nowhere on disk."""
+
+    def __init__(self, out: Path, asked: str, secret: bytes) -> None:
+        self._out, self._asked, self._secret = out, asked, secret
+
+    def sign_result(self) -> None:
+        """Leave the signature of the result beside it."""
+        signed = self._asked.encode() + (self._out / "result.json").read_bytes()
+        job.write_atomically(self._out / "result.hmac", f"{self._asked} {self._hmac(signed)}")
+
+    def keep_account(self, body: str) -> None:
+        """Leave the signed account of the GPUs that are held, in place of the one before."""
+        self._out.mkdir(exist_ok=True)
+        signature = self._hmac(f"lease {self._asked}{body}".encode())
+        job.write_atomically(self._out / "lease.signed", f"{self._asked} {signature}\n{body}")
+
+    def _hmac(self, data: bytes) -> str:
+        return hmac.new(self._secret, data, "sha256").hexdigest()
 
 
-def _supervise(asked: job.JobSpec, job_dir: Path, program: Path, told: int) -> int:
-    deadline = time.monotonic() + asked.wall_s
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*_STOPS, signal.SIGCHLD})
-    child = _start(asked, job_dir, program)
-    me = processes.find(os.getpid())
-    started = me.start_ticks if me else 0
-    job.write_atomically(job_dir / "pid", f"{os.getpid()} {started} {child}\n")
-    os.write(told, b"1")
-    os.close(told)
-    ended: dict[int, int] = {}
-    code = _wait(job_dir, child, deadline, ended)
-    try:
-        _end_tree(asked.job_id, ended)
-    except BenchError as error:
-        code = FAILED
-        job.write_failure(job_dir, str(error))
-    _explain(job_dir, code, asked, ended.get(child))
-    return code
+class _Supervisor:
+    """Carries one job out, its GPUs held from before its first process until after its last."""
 
+    def __init__(self, asked: job.JobSpec, job_dir: Path, program: Path, seal: _Seal) -> None:
+        self._asked, self._job_dir, self._program, self._seal = asked, job_dir, program, seal
+        self._allowed_s = asked.wall_s
+        self._tenure: Tenure | None = None
+        self._ended: dict[int, int] = {}
+        self._child, self._is_empty = 0, True
 
-def _start(asked: job.JobSpec, job_dir: Path, program: Path) -> int:
-    log, append = str(job_dir / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-I", str(program), asked.verb, str(job_dir)],
-        {**os.environ, job.MARK: asked.job_id, job.ASKED: asked.digest},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=(),
-    )
+    def run(self, told: int) -> int:
+        """Return the job's exit code once nothing of it runs any more; tell `told` of the start."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*_STOPS, signal.SIGCHLD})
+        self._write_pid()
+        os.write(told, b"1")
+        os.close(told)
+        try:
+            code = self._await_gpus() or self._carry_out()
+            if code == DONE and self._tenure is not None:
+                self._tenure.check()  # what was measured on GPUs that were lost does not count
+        except (BenchError, OSError, job.JobFormatError) as error:
+            code = FAILED
+            job.write_failure(self._job_dir, str(error))
+        if self._tenure is not None and self._is_empty:
+            self._tenure.end()
+        self._explain(code)
+        return code
 
+    def _await_gpus(self) -> int:
+        """Return 0 once the GPUs that the job asks for are held, else why it must not begin."""
+        wish = wish_of(self._asked.spec, self._asked.wall_s)
+        if wish is None:
+            return DONE
+        self._allowed_s = wish.held_s
+        self._tenure = Tenure(wish, self._job_dir, self._seal.keep_account)
+        while not self._tenure.is_ready():
+            if self._is_called_off():
+                return CANCELLED
+        return DONE
 
-def _wait(job_dir: Path, child: int, deadline: float, ended: dict[int, int]) -> int:
-    cancel = job_dir / "cancel"
-    while True:
-        _reap(ended)
-        if child in ended:
-            whole = ended[child] == 0 and (job_dir / "out" / "result.json").is_file()
-            return DONE if whole else FAILED
-        if cancel.exists():
-            return CANCELLED
-        if time.monotonic() >= deadline:
-            return TIMED_OUT
+    def _carry_out(self) -> int:
+        since_s = self._tenure.since_s if self._tenure else time.monotonic()
+        deadline = since_s + self._allowed_s
+        self._child, self._is_empty = self._start(), False
+        self._write_pid()
+        try:
+            return self._wait(deadline)
+        finally:
+            _end_tree(self._asked.job_id, self._ended)
+            self._is_empty = True  # else the next holder of the GPUs looks for what is left
+
+    def _write_pid(self) -> None:
+        me = processes.find(os.getpid())
+        started = me.start_ticks if me else 0
+        job.write_atomically(self._job_dir / "pid", f"{os.getpid()} {started} {self._child}\n")
+
+    def _start(self) -> int:
+        log, append = str(self._job_dir / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        leased: Mapping[str, str] = self._tenure.environment if self._tenure else {}
+        marks = {job.MARK: self._asked.job_id, job.ASKED: self._asked.digest}
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", str(self._program), self._asked.verb, str(self._job_dir)],
+            {**os.environ, **leased, **marks},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+        )
+
+    def _wait(self, deadline: float) -> int:
+        while True:
+            _reap(self._ended)
+            if self._child in self._ended:
+                whole = self._ended[self._child] == 0
+                return DONE if whole and (self._job_dir / "out/result.json").is_file() else FAILED
+            if time.monotonic() >= deadline:
+                return TIMED_OUT
+            if self._is_called_off():
+                return CANCELLED
+            if self._tenure is not None:
+                self._tenure.watch()
+
+    def _is_called_off(self) -> bool:
+        """Wait for a moment, or until a process ends; whether somebody wants the job to end."""
+        if (self._job_dir / "cancel").exists():
+            return True
         heard = signal.sigtimedwait({*_STOPS, signal.SIGCHLD}, _POLL_S)
-        if heard is not None and heard.si_signo in _STOPS:
-            return CANCELLED
+        return heard is not None and heard.si_signo in _STOPS
+
+    def _explain(self, code: int) -> None:
+        limit = f"its wall clock of {self._allowed_s:g} s"
+        if self._allowed_s < self._asked.wall_s:
+            limit = f"the {self._allowed_s:g} s that the campaign's accelerator budget leaves"
+        how = _how(self._ended.get(self._child))
+        reasons: Mapping[int, str] = {
+            TIMED_OUT: f"the job ran longer than {limit}",
+            CANCELLED: "the job was cancelled",
+            FAILED: f"{self._asked.verb} ended without a result ({how}); see the log",
+        }
+        if code in reasons:
+            job.write_failure(self._job_dir, reasons[code])
 
 
 def _end_tree(job_id: str, ended: dict[int, int]) -> None:
@@ -160,26 +226,10 @@ def _reap(ended: dict[int, int]) -> None:
         ended[pid] = os.waitstatus_to_exitcode(status)
 
 
-def _explain(job_dir: Path, code: int, asked: job.JobSpec, exit_code: int | None) -> None:
-    reasons: Mapping[int, str] = {
-        TIMED_OUT: f"the job ran longer than its wall clock of {asked.wall_s:g} s",
-        CANCELLED: "the job was cancelled",
-        FAILED: f"{asked.verb} ended without a result ({_how(exit_code)}); see the log",
-    }
-    if code in reasons:
-        job.write_failure(job_dir, reasons[code])
-
-
 def _how(exit_code: int | None) -> str:
     if exit_code is None or exit_code >= 0:
         return f"exit code {exit_code}"
     return f"killed by {signal.Signals(-exit_code).name}"
-
-
-def _sign(out: Path, asked: str, secret: bytes) -> None:
-    signed = asked.encode() + (out / "result.json").read_bytes()
-    signature = hmac.new(secret, signed, "sha256").hexdigest()
-    job.write_atomically(out / "result.hmac", f"{asked} {signature}")
 
 
 def _write_rc(job_dir: Path, code: int) -> None:

@@ -10,7 +10,7 @@ from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import Json
 from inferproof.core.sealed import SealedContract
 from inferproof.core.service import Traffic
-from inferproof.core.serving_facts import ServeFacts
+from inferproof.core.serving_facts import BarFacts, ServeFacts
 from inferproof.core.values import Purpose
 from inferproof.hosts.base import JobRequest
 
@@ -39,6 +39,7 @@ class ServeOrder:
     restarts: int
     arm: bool
     traffic: Sequence[Traffic] = field(default=())
+    bar: BarFacts | None = None
 
 
 def request(order: ServeOrder) -> JobRequest:
@@ -66,6 +67,7 @@ def request(order: ServeOrder) -> JobRequest:
             "restarts": order.restarts,
             "traffic": [shape.model_dump(mode="json") for shape in order.traffic],
             "arm": order.arm,
+            "bar": order.bar.model_dump(mode="json") if order.bar else None,
         },
         inputs=below("candidate", order.contents) | below("contract", order.contract_contents),
     )

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from inferproof.core.values import Digest, Outcome, Reason, Verdict
 from inferproof.gates.armed import Armed
 from inferproof.gates.audit import Audited
+from inferproof.gates.bar import Bar
 from inferproof.gates.base import Case, Gate, ServiceCase
 from inferproof.gates.believability import Believable
 from inferproof.gates.compiled import Compiled
@@ -45,7 +46,7 @@ FIDELITY_GATES: tuple[Gate[ServiceCase], ...] = (
     FidelityArmed(),
     FidelityGate(),
 )
-LOAD_GATES: tuple[Gate[ServiceCase], ...] = (Believable(), Audited(), Objectives())
+LOAD_GATES: tuple[Gate[ServiceCase], ...] = (Believable(), Audited(), Bar(), Objectives())
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.APPROVAL_REQUIRED, Outcome.PASS)
 SAYS_NOTHING = frozenset({Reason.DIGEST_MISMATCH, Reason.COMPILER_MISSING, Reason.INFRASTRUCTURE})

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from inferproof_remote import job
 from inferproof_remote.incidents import Incident
-from inferproof_remote.mounts import SandboxPlan
+from inferproof_remote.mounts import SandboxPlan, gpu_devices, leased_environment
 from inferproof_remote.sandbox import Sandbox
 from inferproof_remote.serving.plans import (
     Place,
@@ -128,7 +128,8 @@ class Replica:
             memory_mib=int(place.limit("memory_mib")),
             tmp_mib=int(place.limit("tmp_mib")),
             processes=int(place.limit("processes")),
-            env={**_OFFLINE, **dict.fromkeys(_THREADS, threads), **env},
+            devices=gpu_devices(),
+            env={**_OFFLINE, **dict.fromkeys(_THREADS, threads), **env, **leased_environment()},
         )
 
     def _command(self, box: Sandbox) -> Sequence[str]:

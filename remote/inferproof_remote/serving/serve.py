@@ -112,7 +112,7 @@ class Record:
 
 def serve(job_dir: Path) -> Facts:
     """Return the facts of `job_dir`'s job, in the form of the server's `ServeFacts`."""
-    order = _order(job_dir)
+    order = read_order(job_dir)
     candidate, contract = (_sent(order, part) for part in ("candidate", "contract"))
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from inferproof_remote.serving.examiner import Examiner  # loads torch and transformers
@@ -199,6 +199,7 @@ def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -
     names = ("separation", "sandbox", "cpu_model", "cores", "versions")
     return {
         "bits": examiner.bits.hex(),
+        "bar": spec.get("bar"),
         "model_name": job.as_table(spec["model"], "model")["name"],
         "model_digest": examiner.model_digest,
         "stages": list(job.as_texts(spec["stages"], "stages")),
@@ -212,7 +213,8 @@ def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -
     }
 
 
-def _order(job_dir: Path) -> Order:
+def read_order(job_dir: Path) -> Order:
+    """Return the order of a job, read strictly."""
     spec = job.read_job(job_dir).spec
     plans = job.as_table(spec["plans"], "plans")
     model = job.as_table(spec["model"], "model")
