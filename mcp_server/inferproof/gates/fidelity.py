@@ -50,6 +50,8 @@ NEXT_STEPS = {
     Reason.LEAKS: "Look for a mask that shows later tokens, or a position that is off by one.",
     Reason.WRONG_TOKENS: "Compare that path with the others: what it alone does (cache slots, "
     "positions, batching, prefix reuse, sampling) is where to look.",
+    Reason.QUANTISATION_NOT_ALLOWED: "Serve the weights as they are, or ask the person in charge "
+    "to allow that precision and seal again.",
     Reason.UNFAITHFUL: "Compare layer by layer with the reference on a practice check, which "
     "explains; look at what only this path or these positions use.",
 }
@@ -75,6 +77,10 @@ class FidelityGate:
         found = _of_candidate(serve)
         if serve is None or not found:
             return CLERK.unmeasured("how far the engine is from the reference")
+        if serve.quantisation not in ("none", *case.contract.fidelity.allowed_quantisation):
+            code = Reason.QUANTISATION_NOT_ALLOWED
+            reason = f"{serve.quantisation} is declared, which the contract does not allow"
+            return CLERK.fails(code, reason, NEXT_STEPS[code])
         findings = [finding for facts in found for finding in examine(facts, case)]
         refusal = next((each for each in findings if each.code in NEXT_STEPS), None)
         if refusal:

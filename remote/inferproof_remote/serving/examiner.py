@@ -7,14 +7,16 @@ from inferproof_remote import job
 from inferproof_remote.sent import CHECKED
 from inferproof_remote.serving.audit import audit, completed, draws
 from inferproof_remote.serving.client import Client
+from inferproof_remote.serving.conformance import Asking, measure
 from inferproof_remote.serving.deployment import Arm
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question, examine, probe_engine
+from inferproof_remote.serving.known import Oracle
 from inferproof_remote.serving.load import GivenUp, LoadOrder, OnProgress, run_load
 from inferproof_remote.serving.mutants import mutant_scores
-from inferproof_remote.serving.prompts import Rules
+from inferproof_remote.serving.prompts import Rules, Windows
+from inferproof_remote.serving.quantised import Quantisation
 from inferproof_remote.serving.reference import (
-    Quantisation,
     context_tokens,
     load_yardsticks,
     model_digest,
@@ -35,6 +37,7 @@ class Examiner:
         fidelity = order.rules("fidelity")
         manifest = job.as_table(order.spec["manifest"], "manifest")
         corpus = order.job_dir / CHECKED / "contract" / str(fidelity["corpus"])
+        self.quantisation = cast("Quantisation", manifest["quantisation"])
         self._question = Question(
             rules=_rules(fidelity, order.model),
             corpus=corpus.read_text(encoding="utf-8"),
@@ -42,7 +45,7 @@ class Examiner:
         )
         self._yardsticks = load_yardsticks(
             order.model,
-            cast("Quantisation", manifest["quantisation"]),
+            self.quantisation,
             order.place("baseline").threads,
         )
 
@@ -60,6 +63,23 @@ class Examiner:
             "scores": found.scores(),
             "seconds": found.seconds,
         }
+
+    def conformance(self, client: Client, features: Features, arm: Arm, restart: int) -> "Facts":
+        """Return how the engine speaks the API, as `ConformanceFacts`."""
+        order, vocabulary = self._order, self._yardsticks.vocabulary
+        oracle = Oracle(
+            self._yardsticks,
+            Windows(self._question.corpus, vocabulary),
+            Stream(self.bits, f"conformance {arm} {restart}"),
+        )
+        asking = Asking(
+            model=order.model,
+            context=self._question.rules.context,
+            connections=int(job.as_number(order.rules("conformance")["connections"], "count")),
+            answer_s=job.as_number(job.as_table(order.spec["limits"], "limits")["call_s"], "call_s"),
+        )
+        found = measure(client, features, oracle, asking)
+        return {"arm": arm, "restart": restart, **found}
 
     def mutants(self) -> "list[Facts]":
         """Return the contract's mutants, examined like engines."""
@@ -96,6 +116,7 @@ class Examiner:
                 given_up=given_up,
                 completed=lambda response: completed(response, self._yardsticks, rules),
                 leaves_out=client.leaves_out,
+                sealed=order.job_dir / CHECKED / "contract",
             ),
             self._yardsticks.vocabulary,
         )

@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as hf_logging
 
+from inferproof_remote.serving.quantised import Quantisation, quantise_model
 from inferproof_remote.serving.vocabulary import Tokenizer, Vocabulary
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
-Quantisation: TypeAlias = Literal["none", "int8_per_channel"]
 _DTYPES: Mapping[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _TOKENS_AT_ONCE = 4096
 _READ_BYTES = 1 << 20
-_INT8_LARGEST = 127
 _NO_LIMIT = 1 << 20
 
 
@@ -35,8 +34,8 @@ class Reference:
         self, model_dir: Path, precision: Precision, quantisation: Quantisation = "none"
     ) -> None:
         model = _load(model_dir)
-        if quantisation == "int8_per_channel":
-            match_int8(model)
+        if quantisation != "none":
+            quantise_model(model, quantisation)
         self._model = model.to(_DTYPES[precision]).eval()
 
     def logprobs(self, ids: Sequence[int]) -> Tensor:
@@ -99,25 +98,6 @@ def load_vocabulary(model_dir: Path) -> Vocabulary:
 def _load(model_dir: Path) -> nn.Module:
     load = AutoModelForCausalLM.from_pretrained  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return cast("nn.Module", load(model_dir, dtype=torch.float32, local_files_only=True))
-
-
-def match_int8(model: nn.Module) -> None:
-    """Round the weights of every linear layer but the output's to int8 and back.
-
-    `int8_per_channel` is symmetric, one float32 scale for each output row: scale = max|w| / 127,
-    q = round(w / scale) half to even, w' = q * scale. Embeddings, output layer and norms stay.
-    """
-    output = model.get_submodule("lm_head")
-    for layer in model.modules():
-        if isinstance(layer, nn.Linear) and layer is not output:
-            layer.weight = nn.Parameter(int8_and_back(layer.weight.detach()), requires_grad=False)
-
-
-def int8_and_back(weight: Tensor) -> Tensor:
-    """Return `weight` [out, in] as float32 after symmetric int8 quantisation of each row."""
-    wide = weight.float()
-    scale = wide.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / _INT8_LARGEST
-    return (wide / scale).round().clamp(-_INT8_LARGEST, _INT8_LARGEST) * scale
 
 
 def context_tokens(model_dir: Path) -> int:

@@ -202,6 +202,7 @@ def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -
         "bar": spec.get("bar"),
         "model_name": job.as_table(spec["model"], "model")["name"],
         "model_digest": examiner.model_digest,
+        "quantisation": examiner.quantisation,
         "stages": list(job.as_texts(spec["stages"], "stages")),
         **{name: bench[name] for name in names},
         "incidents": [

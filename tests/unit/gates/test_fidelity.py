@@ -3,10 +3,15 @@
 import random
 from collections.abc import Sequence
 
+import pytest
+
+from inferproof.core.candidate import Quantisation
 from inferproof.core.service import Fidelity
-from inferproof.core.serving_facts import ScoredPath, TokenScores
-from inferproof.core.values import Reason
-from inferproof.gates.fidelity import Finding, find_faults
+from inferproof.core.serving_facts import FidelityFacts, ScoredPath, TokenScores
+from inferproof.core.values import Outcome, Reason
+from inferproof.gates.base import ServiceCase
+from inferproof.gates.fidelity import FidelityGate, Finding, find_faults
+from unit.gates import serving_cases
 
 ROWS = 300
 RULES = Fidelity(corpus="corpus.txt", lengths=(17, 64), tokens=1000, mutants=("leak_one",))
@@ -110,3 +115,29 @@ def test_beyond_the_contracts_range_one_token_in_a_hundred_may_be_off() -> None:
     far = judged("beyond", tie_gap_nats=[1.5] * 4 + [0.0] * (ROWS - 4))
     assert far
     assert far.code is Reason.WRONG_TOKENS
+
+
+def declared(way: Quantisation, *allowed: Quantisation) -> ServiceCase:
+    """Return an honest case whose candidate declares how it quantises."""
+    case = serving_cases.case()
+    serve = case.evidence.serve
+    assert serve
+    facts = FidelityFacts(
+        arm="candidate", restart=0, lengths=(300,), scores=tuple(map(table, PATHS)), seconds=1
+    )
+    measured = serve.model_copy(update={"quantisation": way, "fidelity": (facts,)})
+    rules = case.contract.fidelity.model_copy(update={"allowed_quantisation": allowed})
+    return case.model_copy(
+        update={
+            "contract": case.contract.model_copy(update={"fidelity": rules}),
+            "evidence": case.evidence.model_copy(update={"serve": measured}),
+        }
+    )
+
+
+@pytest.mark.parametrize("way", ["int8_per_channel", "nvfp4"])
+def test_a_declared_precision_passes_only_where_the_contract_allows_it(way: Quantisation) -> None:
+    refused = FidelityGate().judge(declared(way, "bf16"))
+    assert refused.code is Reason.QUANTISATION_NOT_ALLOWED
+    assert FidelityGate().judge(declared(way, "bf16", way)).outcome is Outcome.PASS
+    assert FidelityGate().judge(declared("none")).outcome is Outcome.PASS
