@@ -19,6 +19,7 @@ FOLLOW_WAIT_S = 45.0
 FINAL_STATES = ("done", "failed", "cancelled", "lost")
 CANCELLED_EXIT = 4
 FAILED_EXIT = 3
+_GO_ON = ("promote", "search_config")  # each call goes on from the record, job after job
 EXIT_OF_VERDICT = {"pass": 0, "fail": FAILED_EXIT, "inconclusive": 4, "approval_required": 4}
 Answer = Mapping[str, Any]
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
@@ -136,7 +137,7 @@ async def to_the_end(ask: Ask, tool: str, arguments: Mapping[str, Any]) -> Answe
     while (job_id := _open_job(answer)) is not None:
         warn(str(answer["summary"]))
         answer = await ask("job", {"job_id": job_id, "wait_s": FOLLOW_WAIT_S})
-        if tool == "promote" and _open_job(answer) is None:
+        if tool in _GO_ON and _open_job(answer) is None:
             answer = await ask(tool, arguments)
     return answer
 

@@ -9,7 +9,16 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
-from inferproof.backends import BACKENDS, command, compile, deploy, grade, serve, torch_profile
+from inferproof.backends import (
+    BACKENDS,
+    command,
+    compile,
+    deploy,
+    grade,
+    search,
+    serve,
+    torch_profile,
+)
 from inferproof.backends.base import Against, Backend, Work
 from inferproof.campaign.candidates import CandidateStore
 from inferproof.campaign.contracts import resolve_dims
@@ -21,9 +30,18 @@ from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
 from inferproof.core.evidence import BuildFacts, Evidence, GradeFacts, ProfileFacts, RunFacts
 from inferproof.core.sealed import SealedContract
+from inferproof.core.search_facts import SearchFacts
 from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.values import Digest, Entry, JobStatus, Purpose
-from inferproof.engine_orders import measures_of, model_path, needed, plans_of
+from inferproof.engine_orders import (
+    baseline_manifest,
+    measures_of,
+    model_path,
+    needed,
+    plans_of,
+    searched,
+    trials_of,
+)
 from inferproof.hosts.base import Host, JobRequest, JobState
 from inferproof.hosts.local import Local
 from inferproof.ledger.bodies import Attempt
@@ -89,6 +107,8 @@ class Bench:
             return serve.request(self._serve_order(order, arm=arm))
         if order.kind == "deploy":
             return deploy.request(self._deploy_order(order))
+        if order.kind == "search":
+            return search.request(self._search_order(order))
         work = self._work(order)
         if order.tool == "compile_kernel":
             return compile.request(work)
@@ -141,6 +161,7 @@ class Bench:
             run=facts if isinstance(facts, RunFacts) else None,
             serve=facts if isinstance(facts, ServeFacts) else None,
             deploy=facts if isinstance(facts, DeployFacts) else None,
+            search=facts if isinstance(facts, SearchFacts) else None,
         )
 
     def evidence_in_cache(self, order: Order, entry: Entry) -> Evidence | None:
@@ -255,6 +276,29 @@ class Bench:
             restarts=measures.restarts,
             arm=arm,
             traffic=measures.traffic,
+            bar=order.bar,
+        )
+
+    def _search_order(self, order: Order) -> search.SearchOrder:
+        asked, sealed = searched(order)
+        campaign = order.files.campaign
+        rules = sealed.service.search
+        return search.SearchOrder(
+            job_id=order.job_id,
+            wall_s=campaign.budget.job_wall_s,
+            stage=asked.stage,
+            sealed=sealed,
+            contract_contents=self._contract_files(order, sealed),
+            manifest=baseline_manifest(sealed),
+            limits=campaign.limits,
+            target=order.target,
+            threads=order.threads,
+            model_name=campaign.model.name,
+            model_path=model_path(order),
+            trials=trials_of(order),
+            restarts=asked.restarts,
+            traffic=rules.traffic if rules else (),
+            until_s=asked.until_s,
         )
 
     def _deploy_order(self, order: Order) -> deploy.DeployOrder:

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inferproof.backends.search import PlannedTrial
 from inferproof.backends.serve import Stage
-from inferproof.core.candidate import Candidate
+from inferproof.core.candidate import Candidate, EngineManifest
 from inferproof.core.canonical import Json
 from inferproof.core.errors import UsageError
 from inferproof.core.sealed import SealedContract
-from inferproof.core.service import Traffic
+from inferproof.core.traffic import Traffic
 from inferproof.core.values import Purpose
-from inferproof.orders import Order
+from inferproof.orders import Order, Round
 from inferproof.serving.engines import baseline_plan, candidate_plan
 
 
@@ -54,8 +55,46 @@ def plans_of(order: Order) -> dict[str, dict[str, Json]]:
     candidate, sealed = needed(order)
     plans = {"candidate": candidate_plan(candidate.engine).as_json()}
     if "load" in measures_of(order).stages:
-        plans["baseline"] = baseline_plan(sealed.service.baseline).as_json()
+        baseline = sealed.service.baseline
+        if order.bar is not None:
+            baseline = baseline.model_copy(update={"options": order.bar.options})
+        plans["baseline"] = baseline_plan(baseline).as_json()
     return plans
+
+
+def searched(order: Order) -> tuple[Round, SealedContract]:
+    """Return the round of search and its contract.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if order.round is None or order.contract is None:
+        raise UsageError(f"{order.tool} needs a contract with a section `search`")
+    return order.round, order.contract
+
+
+def trials_of(order: Order) -> tuple[PlannedTrial, ...]:
+    """Return the configurations of a round, the contract's own first."""
+    asked, sealed = searched(order)
+    own = PlannedTrial(number=0, options={}, plan=baseline_plan(sealed.service.baseline).as_json())
+    others = (
+        PlannedTrial(
+            number=each.number,
+            options=dict(each.settings),
+            plan=baseline_plan(each.spec).as_json(),
+        )
+        for each in asked.proposals
+    )
+    return (own, *others)
+
+
+def baseline_manifest(sealed: SealedContract) -> dict[str, Json]:
+    """Return the baseline as the bench reads candidates: what it does to the weights counts."""
+    baseline = sealed.service.baseline
+    manifest = EngineManifest(
+        contract=sealed.service.name, engine="transformers", quantisation=baseline.quantisation
+    )
+    return manifest.model_dump(mode="json")
 
 
 def model_path(order: Order) -> str:

@@ -1,8 +1,11 @@
 """What is to be done, resolved against the sealed campaign."""
 
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import get_args
 
 from inferproof.campaign.files import CampaignFiles
 from inferproof.core.campaign import Target
@@ -10,6 +13,10 @@ from inferproof.core.candidate import Candidate
 from inferproof.core.errors import NotFound
 from inferproof.core.reports import ToolName
 from inferproof.core.sealed import SealedContract
+from inferproof.core.search_facts import Stage
+from inferproof.core.service import EngineSpec
+from inferproof.core.serving_facts import BarFacts
+from inferproof.core.space import Setting
 from inferproof.core.values import Digest, Purpose
 from inferproof.ledger.bodies import Attempt
 
@@ -26,6 +33,7 @@ _SERVICE: Mapping[ToolName, str] = {
     "promote": "serve",
     "deploy": "deploy",
     "run": "run",
+    "search_config": "search",
 }
 
 
@@ -46,6 +54,37 @@ def kind_of(tool: str, contract: SealedContract | None) -> str:
     )
 
 
+def tool_name(name: str) -> ToolName:
+    """Return a recorded tool's name as one of those that there are."""
+    return next(tool for tool in get_args(ToolName) if tool == name)
+
+
+def new_job_id(tool: str) -> str:
+    """Return an id that no other job has, and that says when it began."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{tool.replace('_', '-')}-{stamp}-{secrets.token_hex(3)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """One configuration to try: what is set of the space, and the baseline so set."""
+
+    number: int
+    settings: Mapping[str, Setting]
+    spec: EngineSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One job of the search arm: what it tries beside the contract's own options."""
+
+    contract: str
+    stage: Stage
+    proposals: tuple[Proposal, ...]
+    restarts: int
+    until_s: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """What is to be done, resolved against the sealed campaign."""
@@ -60,6 +99,8 @@ class Order:
     purpose: Purpose
     argv: tuple[str, ...]
     replicas: int = 1
+    round: Round | None = None
+    bar: BarFacts | None = None
 
     @property
     def target(self) -> Target:

@@ -4,11 +4,9 @@ The keeper holds no job in memory. What is open is what the ledger has an `attem
 `outcome` for, so any server process can follow, settle or cancel a job that another one started.
 """
 
-import secrets
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 from inferproof import casework
 from inferproof.bench import Bench
@@ -37,9 +35,10 @@ from inferproof.ledger.signing import ApproverKey
 from inferproof.ledger.store import Ledger
 from inferproof.ledger.verify import Report as VerifyReport
 from inferproof.ledger.verify import readable_entries, verify
-from inferproof.orders import Order
+from inferproof.orders import Order, Round, new_job_id, tool_name
 from inferproof.promotion import promote
 from inferproof.rollout import Rollout, has_replicas
+from inferproof.search.arm import SearchArm
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
 LAUNCH_GRACE_S = 30.0
@@ -58,6 +57,7 @@ class Keeper:
         self._archive = casework.Archive(self.ledger.objects)
         self._bench = Bench(self.state_dir, self.candidates, self.ledger.objects)
         self.rollout = Rollout(self.docket, self._host)
+        self.search = SearchArm(self)
 
     @classmethod
     def open(cls, campaign_dir: Path) -> Self:
@@ -126,6 +126,7 @@ class Keeper:
         request_key: str | None = None,
         argv: tuple[str, ...] = (),
         replicas: int = 1,
+        round: Round | None = None,
     ) -> Started:
         """Start a job; the attempt is in the ledger before anything is drawn or run.
 
@@ -133,7 +134,7 @@ class Keeper:
             SealBroken, NotFound, UsageError: nothing was started and nothing recorded.
         """
         order = self._order(
-            tool, candidate=candidate, target=target, purpose=purpose, argv=argv, replicas=replicas
+            tool, candidate, round, target=target, purpose=purpose, argv=argv, replicas=replicas
         )
         request = self._bench.request(order, arm=self._must_arm(order))
         attempt = order.attempt(request_key)
@@ -256,8 +257,9 @@ class Keeper:
     def _order(
         self,
         tool: ToolName,
-        *,
         candidate: str | None,
+        round_: Round | None,
+        *,
         target: str,
         purpose: Purpose,
         argv: tuple[str, ...],
@@ -271,17 +273,21 @@ class Keeper:
                 f"no target {target!r} in targets.yaml", hint=f"targets: {', '.join(files.targets)}"
             )
         stored = self.candidates.get(candidate) if candidate is not None else None
+        named = stored.manifest.contract if stored else round_.contract if round_ else None
+        contract = casework.contract_named(files, named) if named else None
         return Order(
-            job_id=_new_job_id(tool),
+            job_id=new_job_id(tool),
             tool=tool,
             files=files,
             seal_files=casework.seal_of(seal).files,
             candidate=stored,
-            contract=casework.contract_named(files, stored.manifest.contract) if stored else None,
+            contract=contract,
             target_name=target,
             purpose=purpose,
             argv=argv,
             replicas=replicas,
+            round=round_,
+            bar=self.search.bar(contract, target) if contract else None,
         )
 
     async def _settle(self, attempt: Attempt, entry: Entry) -> JobState:
@@ -353,7 +359,7 @@ class Keeper:
         step = state.progress
         return JobReport(
             job_id=attempt.job_id,
-            tool=_tool_name(attempt.tool),
+            tool=tool_name(attempt.tool),
             status=state.status,
             overall=ended[0].overall if ended else None,
             verdicts=ended[0].verdicts if ended else (),
@@ -377,11 +383,6 @@ class Keeper:
         return self._bench.host(self._files(entry).targets[attempt.target])
 
 
-def _new_job_id(tool: str) -> str:
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return f"{tool.replace('_', '-')}-{stamp}-{secrets.token_hex(3)}"
-
-
 def _unlaunched(entry: Entry) -> JobState:
     """Return the state of a job that is recorded but has no folder: being launched, or lost."""
     age_s = (utc_now() - entry.at).total_seconds()
@@ -393,7 +394,3 @@ def _unlaunched(entry: Entry) -> JobState:
 def _has(ledger: Ledger, body: CandidateStored) -> bool:
     stored = (entry.body["candidate"] for entry in ledger.entries("candidate"))
     return body.candidate in stored
-
-
-def _tool_name(name: str) -> ToolName:
-    return next(tool for tool in get_args(ToolName) if tool == name)

@@ -21,6 +21,7 @@ _VERB_MODULES: Mapping[str, tuple[str, str]] = {
     "facts": ("facts", "facts"),
     "deploy": ("serving.deploy", "deploy"),
     "serve": ("serving.serve", "serve"),
+    "search": ("serving.search", "search"),
 }
 _ENGINES: Mapping[str, str] = {
     "engine": "serving.engine_transformers",

@@ -12,7 +12,7 @@ from typing import cast
 SCHEMA = 1
 MARK = "INFERPROOF_JOB"
 ASKED = "INFERPROOF_ASKED"
-VERBS = ("compile", "grade", "profile", "run", "facts", "deploy", "serve")
+VERBS = ("compile", "grade", "profile", "run", "facts", "deploy", "serve", "search")
 _JOB_ID = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 _LONGEST_WALL_S = 7 * 86400.0
 

@@ -1,6 +1,6 @@
 """One file per way to produce evidence; each builds a job and reads its result."""
 
-from inferproof.backends import command, compile, deploy, grade, serve, torch_profile
+from inferproof.backends import command, compile, deploy, grade, search, serve, torch_profile
 from inferproof.backends.base import Backend
 
 BACKENDS: tuple[Backend, ...] = (
@@ -10,4 +10,5 @@ BACKENDS: tuple[Backend, ...] = (
     command.BACKEND,
     serve.BACKEND,
     deploy.BACKEND,
+    search.BACKEND,
 )

@@ -13,11 +13,14 @@ from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.errors import InfrastructureError
 from inferproof.core.evidence import BuildFacts, GradeFacts, ProfileFacts, RunFacts
 from inferproof.core.sealed import SealedContract
+from inferproof.core.search_facts import SearchFacts
 from inferproof.core.serving_facts import ServeFacts
 
-Kind: TypeAlias = Literal["compile", "grade", "profile", "run", "serve", "deploy"]
-Slot: TypeAlias = Literal["build", "grade", "profile", "run", "serve", "deploy"]
-Facts: TypeAlias = BuildFacts | GradeFacts | ProfileFacts | RunFacts | ServeFacts | DeployFacts
+Kind: TypeAlias = Literal["compile", "grade", "profile", "run", "serve", "deploy", "search"]
+Slot: TypeAlias = Literal["build", "grade", "profile", "run", "serve", "deploy", "search"]
+Facts: TypeAlias = (
+    BuildFacts | GradeFacts | ProfileFacts | RunFacts | ServeFacts | DeployFacts | SearchFacts
+)
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 

@@ -66,12 +66,34 @@ class Space(Value):
         return self
 
 
+Choice: TypeAlias = dict[str, Setting | None]
+"""What each asked parameter of a space is set to; `None` is not to give it."""
+
+
+def choices_of(space: Space, most: int) -> tuple[Choice, ...] | None:
+    """Return every choice of the space; None if there are more than `most`."""
+    found: list[Choice] = [{}]
+    for name, parameter in space.parameters.items():
+        grown: list[Choice] = []
+        for choice in found:
+            if not is_asked(parameter, choice):
+                grown.append(choice)
+            elif parameter.range is not None:
+                return None
+            else:
+                grown += [{**choice, name: value} for value in parameter.choices]
+        if len(grown) > most:
+            return None
+        found = grown
+    return tuple(found)
+
+
 def is_same(one: Setting | None, other: Setting | None) -> bool:
     """Whether two settings are one: `true` is not 1."""
     return type(one) is type(other) and one == other
 
 
-def is_asked(parameter: Parameter, given: dict[str, Setting | None]) -> bool:
+def is_asked(parameter: Parameter, given: Choice) -> bool:
     """Whether a parameter is to be chosen, the earlier ones being as they are."""
     return all(
         any(is_same(given.get(name), value) for value in values)

@@ -12,6 +12,7 @@ from inferproof.tools import (
     promote,
     run,
     run_aiperf,
+    search_config,
     submit_candidate,
 )
 from inferproof.tools.spec import Tool
@@ -23,6 +24,7 @@ TOOLS: tuple[Tool, ...] = (
     check_numerics.TOOL,
     profile.TOOL,
     deploy.TOOL,
+    search_config.TOOL,
     run_aiperf.TOOL,
     promote.TOOL,
     run.TOOL,

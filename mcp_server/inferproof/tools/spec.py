@@ -16,6 +16,7 @@ from inferproof.tools.results import ToolResult
 
 if TYPE_CHECKING:  # it reads YAML, which the server does not need to start
     from inferproof.campaign.files import CampaignFiles
+    from inferproof.search.arm import SearchReport
 
 Progress = Callable[[float, float, str], Awaitable[None]]
 StartedTool = Literal["compile_kernel", "check_numerics", "profile", "run", "run_aiperf", "deploy"]
@@ -85,12 +86,27 @@ class Rollout(Protocol):
         ...
 
 
+class Search(Protocol):
+    """Plain search over a baseline's options."""
+
+    async def go_on(
+        self, contract: str, *, target: str, wait_s: float, on_progress: Progress | None
+    ) -> "SearchReport":
+        """Go on with a contract's search; return where it stands."""
+        ...
+
+
 class Keeper(Protocol):
     """The part of the keeper that tools ask."""
 
     @property
     def rollout(self) -> Rollout:
         """The running deployments."""
+        ...
+
+    @property
+    def search(self) -> Search:
+        """Plain search over a baseline's options."""
         ...
 
     def head(self) -> str:
