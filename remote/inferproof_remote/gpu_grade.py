@@ -27,6 +27,7 @@ from inferproof_remote.incidents import BenchError, Incident
 from inferproof_remote.inputs import InputMaker, Tensors
 from inferproof_remote.launches import UnfitLaunch
 from inferproof_remote.line import Ended
+from inferproof_remote.mounts import first_gpu
 from inferproof_remote.mutants import mutant_facts
 from inferproof_remote.oracle import History, Oracle
 from inferproof_remote.repeats import Repeats
@@ -85,7 +86,7 @@ class GpuGrading:
         self._incidents: list[Incident] = []
         self._measured: Json = {}
         self._chains: list[Json] = []
-        self._meter = Meter()
+        self._meter = Meter(uuid=first_gpu())
         self._candidate: Candidate | None = None
 
     def go(self, stack: ExitStack) -> None:

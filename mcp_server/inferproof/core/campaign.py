@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, RootModel
 
 from inferproof.core.values import Name, Value
 
+GpuName = Annotated[str, Field(pattern=r"^(GPU-[0-9a-f-]{1,60}|fake-[a-z0-9-]{1,32})$")]
 AbsolutePath = Annotated[str, Field(pattern=r"^/[^\x00]{1,500}$")]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
@@ -70,6 +71,7 @@ class Campaign(Value):
 class Target(Value):
     """One machine of targets.yaml. `python` runs the bench there; null is the server's own.
 
+    `gpus` are those that jobs lease there, by UUID; `lease_dir` is where all who share them meet.
     `models` says where a model of a campaign lies on that machine: a folder with config.json,
     weights and tokenizer. `aiperf` and `haproxy` are programs; null finds them by name.
     """
@@ -82,6 +84,8 @@ class Target(Value):
     models: dict[Annotated[str, Field(min_length=1, max_length=200)], AbsolutePath] = {}
     aiperf: AbsolutePath | None = None
     haproxy: AbsolutePath | None = None
+    gpus: Annotated[tuple[GpuName, ...], Field(max_length=64)] = ()
+    lease_dir: AbsolutePath | None = None
 
 
 class Inventory(RootModel[Annotated[dict[Name, Target], Field(min_length=1, max_length=64)]]):

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, Field
 
 from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.gpu_facts import GpuFacts, MachineCode
+from inferproof.core.lease_facts import LeaseFacts
 from inferproof.core.profile_facts import DeviceProfile
 from inferproof.core.search_facts import SearchFacts
 from inferproof.core.serving_facts import ServeFacts
@@ -243,6 +244,7 @@ class Evidence(Value):
     run: RunFacts | None = None
     serve: ServeFacts | None = None
     deploy: DeployFacts | None = None
+    lease: LeaseFacts | None = None
     search: SearchFacts | None = None
     failure: str = ""
     log_tail: str = ""

@@ -17,6 +17,7 @@ from inferproof.core.values import (
     Entry,
     JobStatus,
     Name,
+    NonNegative,
     Outcome,
     Purpose,
     Value,
@@ -57,7 +58,10 @@ class CandidateStored(Value):
 
 
 class Attempt(Value):
-    """A job was accepted. Written before the tool answers."""
+    """A job was accepted. Written before the tool answers.
+
+    `reserved_accelerator_s` is the most that its GPUs may be charged.
+    """
 
     kind: Literal["attempt"] = "attempt"
     job_id: JobId
@@ -67,10 +71,14 @@ class Attempt(Value):
     contract: str | None
     target: str
     request_key: str | None
+    reserved_accelerator_s: NonNegative | None = None
 
 
 class OutcomeOfJob(Value):
-    """How a job ended. Exactly one for each attempt."""
+    """How a job ended. Exactly one for each attempt.
+
+    `accelerator_s` is what its GPUs are charged, in place of what the attempt reserved.
+    """
 
     kind: Literal["outcome"] = "outcome"
     job_id: JobId
@@ -79,6 +87,7 @@ class OutcomeOfJob(Value):
     verdicts: tuple[Verdict, ...]
     overall: Outcome | None
     failure: str | None
+    accelerator_s: NonNegative | None = None
 
 
 class Arming(Value):
