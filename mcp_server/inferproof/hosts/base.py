@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from inferproof.core.canonical import Json
 from inferproof.core.values import JobStatus
 
-Verb = Literal["compile", "grade", "profile", "run", "facts", "deploy", "serve"]
+Verb = Literal["compile", "grade", "profile", "run", "facts", "deploy", "serve", "search"]
 _POLL_S = 0.05
 
 
