@@ -36,6 +36,14 @@ class Listed(Value):
 
 
 Lengths = TokenRange | LogNormal | Listed
+ROOM_TOKENS = 2
+"""Least tokens of a prompt's own, after what it shares with others."""
+
+
+def _least(lengths: Lengths) -> int:
+    if isinstance(lengths, LogNormal):
+        return lengths.least
+    return min(lengths.listed if isinstance(lengths, Listed) else lengths)
 
 
 class Burst(Value):
@@ -120,6 +128,8 @@ class Traffic(Value):
     def _cache_fits(self) -> "Traffic":
         if (self.cache == "shared_prefix") != (self.shared_tokens > 0):
             raise ValueError("`shared_tokens` is of cache: shared_prefix, which needs it")
+        if self.isl is not None and self.shared_tokens + ROOM_TOKENS > _least(self.isl):
+            raise ValueError(f"isl must be at least shared_tokens and {ROOM_TOKENS} more")
         if (self.turns > 1 or self.trace is not None) and self.cache != "natural":
             raise ValueError("turns and a trace repeat their beginnings: cache: natural")
         if self.turns > 1 and (self.requests % self.turns or self.concurrency is None):

@@ -1,8 +1,9 @@
 """One load run: AIPerf as a process of its own against one endpoint, and what came of it.
 
-Prompts are windows of the sealed corpus that follow from the bits; both arms of a round get the
-same, and no earlier run had them. AIPerf's exit code and summary prove little: the numbers come
-from its raw export, read by `records`.
+Requests are made once the engine serves and follow from the bits; both arms of a round get the
+same, and no earlier run had them. They travel as mooncake traces with whole bodies, which AIPerf
+sends as they are. Its exit code and summary prove little: the numbers come from its raw export,
+read by `records`.
 """
 
 import contextlib
@@ -16,19 +17,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 from inferproof_remote import job
 from inferproof_remote.incidents import BenchError
-from inferproof_remote.serving.prompts import Windows, text_of
 from inferproof_remote.serving.records import (
     Response,
     compressed_share,
     count_errors,
     distinct,
     is_measured,
+    read_cold,
     read_responses,
 )
+from inferproof_remote.serving.traffic import Row, Source, is_scheduled, rows_of
 from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
@@ -38,7 +39,13 @@ _START_S = 180.0
 _POLL_S = 0.25
 _RECORDS = "profile_export.jsonl"
 PATIENCE_S = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
-_EXTRAS = ("ignore_eos:true", "temperature:0", "return_token_ids:true")
+_ASKED: Mapping[str, object] = {
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "temperature": 0,
+    "ignore_eos": True,
+    "return_token_ids": True,
+}
 _USER_AGENT = "User-Agent:completions"
 _NS = 1e9
 Facts = dict[str, object]
@@ -52,7 +59,7 @@ class LoadOrder:
 
     Once `given_up` says so, the run is ended: its engine is refused whatever it would measure.
     `completed` puts into a response what its text hides. Of what is asked beyond the API, the
-    engine is spared what is in `leaves_out`.
+    engine is spared what is in `leaves_out`. `sealed` has the contract's files.
     """
 
     work: Path
@@ -69,6 +76,15 @@ class LoadOrder:
     given_up: GivenUp
     completed: Callable[[Response], Response]
     leaves_out: frozenset[str] = frozenset()
+    sealed: Path | None = None
+
+    @property
+    def trace(self) -> str:
+        """The sealed file of a timed trace; nothing where the shape has none."""
+        if self.shape["trace"] is None or self.sealed is None:
+            return ""
+        told = job.as_table(self.shape["trace"], "trace")
+        return (self.sealed / str(told["file"])).read_text(encoding="utf-8")
 
     def count(self, name: str) -> int:
         """Return a whole number of the traffic shape."""
@@ -120,27 +136,31 @@ def find_aiperf() -> Path | None:
 
 def aiperf_command(order: LoadOrder, program: Path) -> list[str]:
     """Return the command line of a run, to be started in `order.work`: it writes only there."""
-    shape = order.shape
-    if shape["concurrency"] is not None:
-        arrivals = ["--concurrency", str(shape["concurrency"])]
-    else:
-        arrivals = ["--request-rate", str(shape["rate_per_s"]), "--arrival-pattern", "poisson"]
-    asked = [each for each in _EXTRAS if each.partition(":")[0] not in order.leaves_out]
-    extras = [word for each in asked for word in ("--extra-inputs", each)]
     return [
         *(str(program), "profile", "--model", order.model_name, "--url", order.endpoint),
-        *("--endpoint-type", "completions", "--streaming", "--use-legacy-max-tokens"),
+        *("--endpoint-type", "completions", "--streaming"),
         *("--tokenizer", str(order.tokenizer), "--input-file", str(_prompts(order))),
-        *("--custom-dataset-type", "single_turn", *arrivals),
-        *("--request-count", str(order.count("requests"))),
-        *("--warmup-request-count", str(order.count("warmup_requests"))),
+        *("--custom-dataset-type", "mooncake_trace", *_arrivals(order)),
         *("--random-seed", str(order.seed), "--request-timeout-seconds", str(_REQUEST_S)),
-        *extras,
         *("--failed-request-threshold", "0.5", "--export-level", "raw", "-H", _USER_AGENT),
         *("--artifact-dir", str(_out(order)), "--ui", "none", "--log-level", "warning"),
         *("--zmq-ipc-path", "ipc"),  # below the working folder: a socket's address must be short
         *("--no-gpu-telemetry", "--no-server-metrics"),
     ]
+
+
+def _arrivals(order: LoadOrder) -> list[str]:
+    """Return when AIPerf shall send what; a schedule has its warm-up in itself."""
+    shape = order.shape
+    if is_scheduled(shape):
+        return ["--fixed-schedule"]
+    warmup = ["--warmup-request-count", str(order.count("warmup_requests"))]
+    if shape["concurrency"] is None:
+        rate = ["--request-rate", str(shape["rate_per_s"]), "--arrival-pattern", "poisson"]
+        return [*rate, "--request-count", str(order.count("requests")), *warmup]
+    sessions = order.count("requests") // order.count("turns")
+    loop = ["--concurrency", str(shape["concurrency"]), "--num-conversations", str(sessions)]
+    return [*loop, *warmup]
 
 
 def _prompts(order: LoadOrder) -> Path:
@@ -157,16 +177,30 @@ def _temporary(order: LoadOrder) -> Path:
 
 
 def _write_prompts(order: LoadOrder, vocabulary: Vocabulary) -> None:
-    """Write one fresh prompt for each request, warm-up included; lengths are drawn too."""
-    windows = Windows(order.corpus, vocabulary)
-    stream = Stream(order.bits, f"prompts {order.shape['name']} {order.restart}")
-    isl, osl = (cast("Sequence[int]", order.shape[name]) for name in ("isl", "osl"))
+    """Write fresh requests, warm-up included, as lines of a mooncake trace."""
+    source = Source(
+        shape=order.shape,
+        corpus=order.corpus,
+        trace=order.trace,
+        bits=order.bits,
+        restart=order.restart,
+        vocabulary=vocabulary,
+    )
+    asked = {name: value for name, value in _ASKED.items() if name not in order.leaves_out}
     with _prompts(order).open("w", encoding="utf-8") as file:
-        for _ in range(order.count("requests") + order.count("warmup_requests")):
-            ids = windows.draw(stream, stream.between(*isl))
-            text = text_of(ids, vocabulary)
-            line = {"text": text, "output_length": stream.between(*osl)}
-            file.write(json.dumps(line) + "\n")
+        for row in rows_of(source):
+            body = {"model": order.model_name, "prompt": row.text, **asked}
+            file.write(json.dumps(_line(row, body)) + "\n")
+
+
+def _line(row: Row, body: Facts) -> Facts:
+    """Return one request as AIPerf reads it."""
+    line: Facts = {
+        "session_id": row.session,
+        "output_length": row.output_tokens,
+        "payload": {**body, "max_tokens": row.output_tokens},
+    }
+    return line if row.at_ms is None else {**line, "timestamp": row.at_ms}
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +314,9 @@ def _read(
     ending: _Ending,
 ) -> Load:
     out = _out(order)
-    arrived, errors = read_responses(out / "profile_export_raw.jsonl", vocabulary)
+    export = out / "profile_export_raw.jsonl"
+    arrived, errors = read_responses(export, vocabulary)
+    cold = read_cold(export, vocabulary)
     responses = [order.completed(each) for each in arrived]
     if not responses and not errors:
         errors = count_errors(out / _RECORDS)
@@ -302,6 +338,8 @@ def _read(
         "errors": dict(errors),
         "seconds": seconds,
         **_columns(responses, vocabulary),
+        "cold_ttft_ms": [each.ttft_ms for each in cold],
+        "cold_latency_ms": [each.latency_ms for each in cold],
         "finish_reasons": _finish_reasons(responses),
         "distinct_responses": distinct(responses),
         "compressed_share": compressed_share(responses),

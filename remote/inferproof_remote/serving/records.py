@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from inferproof_remote.serving.sse import BadEvent, Field, Part, read_part
+from inferproof_remote.serving.traffic import WARMUP
 from inferproof_remote.serving.vocabulary import Vocabulary
 
 _MS = 1e6
@@ -95,6 +96,12 @@ def read_responses(export: Path, vocabulary: Vocabulary) -> tuple[list[Response]
     return responses, errors
 
 
+def read_cold(export: Path, vocabulary: Vocabulary) -> list[Response]:
+    """Return the responses of the warm-up, whose times are no part of the others'."""
+    found = (_response(each, vocabulary) for each in _records(export) if not _is_measured(each))
+    return [each for each in found if isinstance(each, Response)]
+
+
 def count_errors(records: Path) -> Counter[str]:
     """Return the errors of the measured phase where there is no raw export, by kind."""
     return Counter(
@@ -127,19 +134,24 @@ def compressed_share(responses: Sequence[Response]) -> float | None:
 
 
 def _measured(export: Path) -> Iterator[Json]:
+    return filter(_is_measured, _records(export))
+
+
+def _records(export: Path) -> Iterator[Json]:
     if not export.is_file():
         return
     with export.open(encoding="utf-8") as lines:
         for line in lines:
             if not line.endswith("\n"):
                 return  # the client was ended while it wrote
-            record = _table(json.loads(line))
-            if _is_measured(record):
-                yield record
+            yield _table(json.loads(line))
 
 
 def _is_measured(record: Json) -> bool:
-    return _table(record["metadata"]).get("benchmark_phase") == "profiling"
+    """Whether a request counts; a schedule's warm-up is known by its conversations' names."""
+    metadata = _table(record["metadata"])
+    session = str(metadata.get("conversation_id") or "")
+    return metadata.get("benchmark_phase") == "profiling" and not session.startswith(WARMUP)
 
 
 def _response(record: Json, vocabulary: Vocabulary) -> Response | str:

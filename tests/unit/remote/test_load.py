@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import inferproof.demo
+from inferproof.core.traffic import Traffic
 from inferproof_remote.incidents import BenchError
 from inferproof_remote.serving import load
 from inferproof_remote.serving.load import (
@@ -24,15 +25,9 @@ from inferproof_remote.serving.vocabulary import Vocabulary
 
 MODEL = Path(inferproof.demo.__file__).parent / "model"
 CORPUS = Path(__file__).parents[3] / "contracts" / "services" / "completions" / "corpus.txt"
-SHAPE: dict[str, object] = {
-    "name": "few",
-    "requests": 3,
-    "warmup_requests": 1,
-    "concurrency": 2,
-    "rate_per_s": None,
-    "isl": [8, 12],
-    "osl": [4, 6],
-}
+SHAPE: dict[str, object] = Traffic(
+    name="few", requests=3, warmup_requests=1, concurrency=2, isl=(8, 12), osl=(4, 6)
+).model_dump(mode="json")
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +88,10 @@ def ran(folder: Path, vocabulary: Vocabulary, body: str, *, gives_up: bool = Fal
     ).facts
 
 
+def prompts(folder: Path) -> list[str]:
+    return (folder / "load" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+
+
 def tries(folder: Path) -> int:
     return len((folder / "load" / "tries").read_text(encoding="utf-8"))
 
@@ -106,12 +105,35 @@ def test_arrivals_are_a_closed_loop_or_poisson(tmp_path: Path) -> None:
     assert "--concurrency" not in poisson
 
 
-def test_a_field_that_the_engine_refuses_is_not_sent(tmp_path: Path) -> None:
-    asked = order(tmp_path)
-    spared = aiperf_command(replace(asked, leaves_out=frozenset({"ignore_eos"})), Path("aiperf"))
-    assert "ignore_eos:true" in aiperf_command(asked, Path("aiperf"))
-    assert "ignore_eos:true" not in spared
-    assert {"temperature:0", "return_token_ids:true"} <= set(spared)
+def test_what_has_times_of_its_own_is_sent_by_them_and_warms_up_before(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    program, burst = client(tmp_path, "sys.exit(0)"), {"requests": 2, "every_s": 0.5}
+    asked = order(tmp_path, program=program, concurrency=None, burst=burst)
+    command = aiperf_command(asked, Path("aiperf"))
+    assert "--fixed-schedule" in command
+    assert "--warmup-request-count" not in command
+    run_load(asked, vocabulary)
+    lines = [json.loads(line) for line in prompts(tmp_path)]
+    assert [line["session_id"] for line in lines] == ["warmup-0", "s0", "s1", "s2"]
+    first, second, third = (line["timestamp"] for line in lines[1:])
+    assert first == second == third - 500 > lines[0]["timestamp"]
+
+
+def test_a_conversation_is_sent_as_one(tmp_path: Path) -> None:
+    asked = order(tmp_path, requests=6, turns=3, cache="natural")
+    command = aiperf_command(asked, Path("aiperf"))
+    assert command[command.index("--num-conversations") + 1] == "2"
+
+
+def test_a_field_that_the_engine_refuses_is_not_sent(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    asked = order(tmp_path, program=client(tmp_path, "sys.exit(0)"))
+    run_load(replace(asked, leaves_out=frozenset({"ignore_eos"})), vocabulary)
+    for body in (json.loads(line)["payload"] for line in prompts(tmp_path)):
+        assert "ignore_eos" not in body
+        assert (body["temperature"], body["return_token_ids"], body["stream"]) == (0, True, True)
 
 
 def test_both_arms_of_a_round_get_the_same_prompts_and_no_other_round_does(
@@ -125,10 +147,10 @@ def test_both_arms_of_a_round_get_the_same_prompts_and_no_other_round_does(
         run_load(replace(order(folder, program=program), arm=arm, restart=restart), vocabulary)
         found.append((folder / "load" / "prompts.jsonl").read_bytes())
     assert found[0] == found[1] != found[2]
-    lines = [json.loads(line) for line in found[0].splitlines()]
-    assert len({line["text"] for line in lines}) == len(lines) == 4
-    assert all(8 <= len(vocabulary.encode(line["text"])) <= 12 for line in lines)
-    assert all(4 <= line["output_length"] <= 6 for line in lines)
+    bodies = [json.loads(line)["payload"] for line in found[0].splitlines()]
+    assert len({body["prompt"] for body in bodies}) == len(bodies) >= 4
+    assert all(8 <= len(vocabulary.encode(body["prompt"])) <= 12 for body in bodies)
+    assert all(4 <= body["max_tokens"] <= 6 for body in bodies)
 
 
 def test_a_client_whose_services_did_not_find_each_other_is_tried_once_more(

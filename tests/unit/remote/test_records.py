@@ -12,6 +12,7 @@ from inferproof_remote.serving.records import (
     compressed_share,
     count_errors,
     distinct,
+    read_cold,
     read_responses,
 )
 from inferproof_remote.serving.reference import load_vocabulary
@@ -246,3 +247,17 @@ def test_a_record_that_a_dying_client_cut_off_is_none(
     path.write_text(whole + whole[:40], encoding="utf-8")
     responses, errors = read_responses(path, vocabulary)
     assert (len(responses), dict(errors)) == (1, {})
+
+
+def test_a_warm_up_is_kept_apart_by_its_phase_or_by_its_conversation(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    def told(**metadata: str) -> dict[str, object]:
+        whole = record(chunk(30, part("def", finish="length"), "[DONE]"))
+        return {**whole, "metadata": {**dict(whole["metadata"]), **metadata}}  # type: ignore[call-overload]
+
+    rows = [told(benchmark_phase="warmup"), told(conversation_id="warmup-1"), told()]
+    responses, errors = read(tmp_path, vocabulary, *rows)
+    assert (len(responses), errors) == (1, {})
+    cold = read_cold(tmp_path / "raw.jsonl", vocabulary)
+    assert [each.ttft_ms for each in cold] == [30.0, 30.0]
