@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inferproof.backends.search import PlannedTrial
-from inferproof.backends.serve import Stage
 from inferproof.core.candidate import Candidate, EngineManifest
 from inferproof.core.canonical import Json
 from inferproof.core.errors import UsageError
 from inferproof.core.sealed import SealedContract
+from inferproof.core.service import ServiceContract
+from inferproof.core.serving_facts import Stage
 from inferproof.core.traffic import Traffic
 from inferproof.core.values import Purpose
 from inferproof.orders import Order, Round
@@ -40,14 +41,19 @@ def measures_of(order: Order) -> Measures:
     """Return what an order measures: only graded runs have the sealed traffic and restarts."""
     contract = needed(order)[1].service
     if order.tool == "check_numerics":
-        return Measures(stages=("fidelity",), replicas=1, restarts=1, traffic=())
+        return Measures(stages=_checks(contract), replicas=1, restarts=1, traffic=())
     graded = order.purpose is Purpose.GRADED
     return Measures(
-        stages=("fidelity", "load"),
+        stages=(*(_checks(contract) if graded else ("fidelity",)), "load"),
         replicas=contract.replicas if graded else 1,
         restarts=contract.restarts if graded else 1,
         traffic=contract.graded if graded else contract.practice,
     )
+
+
+def _checks(contract: ServiceContract) -> tuple[Stage, ...]:
+    """Return the stages that check an engine without load: those that its contract has."""
+    return ("fidelity", *(("conformance",) if contract.conformance else ()))
 
 
 def plans_of(order: Order) -> dict[str, dict[str, Json]]:

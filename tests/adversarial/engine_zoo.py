@@ -16,13 +16,13 @@ from pydantic import Field, TypeAdapter
 
 import inferproof.demo
 from inferproof.backends import serve as backend
-from inferproof.backends.serve import ServeOrder, Stage
+from inferproof.backends.serve import ServeOrder
 from inferproof.campaign.candidates import CandidateStore
 from inferproof.campaign.contracts import load_contract
 from inferproof.core.campaign import Limits, Target
 from inferproof.core.evidence import Evidence
 from inferproof.core.service import Traffic
-from inferproof.core.serving_facts import ServeFacts
+from inferproof.core.serving_facts import ServeFacts, Stage
 from inferproof.core.values import JobStatus, Purpose, Reason, Value, Verdict, utc_now
 from inferproof.gates import judge_all
 from inferproof.gates.base import ServiceCase

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from inferproof.backends.base import Backend, below, parse_as
 from inferproof.core.campaign import Limits, Target
@@ -10,11 +9,9 @@ from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import Json
 from inferproof.core.sealed import SealedContract
 from inferproof.core.service import Traffic
-from inferproof.core.serving_facts import BarFacts, ServeFacts
+from inferproof.core.serving_facts import BarFacts, ServeFacts, Stage
 from inferproof.core.values import Purpose
 from inferproof.hosts.base import JobRequest
-
-Stage = Literal["fidelity", "load"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +62,9 @@ def request(order: ServeOrder) -> JobRequest:
             "plans": dict(order.plans),
             "replicas": order.replicas,
             "restarts": order.restarts,
-            "traffic": [shape.model_dump(mode="json") for shape in order.traffic],
+            "traffic": [
+                step.model_dump(mode="json") for shape in order.traffic for step in shape.steps
+            ],
             "arm": order.arm,
             "bar": order.bar.model_dump(mode="json") if order.bar else None,
         },

@@ -15,7 +15,7 @@ from inferproof.core.values import Digest, Incident, NonNegative, Value
 
 Arm = Literal["candidate", "baseline"]
 Stage = Literal["fidelity", "conformance", "tasks", "load"]
-ScoredPath = Literal["prompt", "prefix", "decode", "batch", "reuse", "beyond"]
+ScoredPath = Literal["prompt", "prefix", "decode", "batch", "reuse", "beyond", "mixed", "split"]
 Column = tuple[float, ...]
 Counts = tuple[int, ...]
 
@@ -45,9 +45,12 @@ class TokenScores(Value):
     `prompt`: logprobs of the prompt's own tokens; `prefix`: the same, one request for each prefix;
     `decode`: generated greedily, alone; `batch`: with other prompts in flight; `reuse`: after a
     prompt that was the same, or began so; `beyond`: a little outside of what the contract asks
-    (longer, more at once, free to end). `tie_gap_nats` is the reference's best log-probability
+    (longer, more at once, free to end); `mixed`: a long prompt that came while others decoded, and
+    those; `split`: decoded tokens asked again as a prompt, `kl` between the engine's two readings
+    and `floor_kl` of two trusted ones. `tie_gap_nats` is the reference's best log-probability
     less that of the engine's token, on rows that the engine chose, or the trusted path's where that
-    is less. Empty columns were not available.
+    is less. `agrees` is 1 where the engine's best token is the reference's. Empty columns were not
+    available.
 
     Of the `asked` rows, `unreadable` were answered without what the engine was seen to give and
     `unanswered` were not; what else is missing could not be mapped to tokens.
@@ -64,6 +67,7 @@ class TokenScores(Value):
     tie_gap_nats: Column
     nll_engine: Column = ()
     nll_reference: Column = ()
+    agrees: Counts = ()
 
 
 class FidelityFacts(Value):
@@ -86,12 +90,13 @@ class MutantScores(Value):
 class CheckFacts(Value):
     """What one check of an interface found; `said` is the engine's own word.
 
-    `absent`: the engine does not have the feature, or refuses it, which its contract may allow.
+    `absent`: the engine does not have the feature, or refuses it, which its contract may allow;
+    `not_applicable`: its model cannot have it.
     """
 
     name: CheckName
     api: Literal["completions", "chat"]
-    result: Literal["held", "broken", "absent", "unmeasured"]
+    result: Literal["held", "broken", "absent", "not_applicable", "unmeasured"]
     detail: str = ""
     said: str = ""
 
@@ -201,6 +206,7 @@ class ServeFacts(Value):
     fidelity: tuple[FidelityFacts, ...]
     mutants: tuple[MutantScores, ...] | None
     loads: tuple[LoadFacts, ...]
+    conformance: tuple[ConformanceFacts, ...] = ()
     bar: BarFacts | None = None
 
     @property

@@ -20,6 +20,7 @@ from inferproof.gates.base import Case, Gate, ServiceCase
 from inferproof.gates.believability import Believable
 from inferproof.gates.compiled import Compiled
 from inferproof.gates.conduct import Conduct
+from inferproof.gates.conformance import Conforms
 from inferproof.gates.fidelity import FidelityGate
 from inferproof.gates.fidelity_armed import FidelityArmed
 from inferproof.gates.numerics import Numerics
@@ -46,6 +47,7 @@ FIDELITY_GATES: tuple[Gate[ServiceCase], ...] = (
     FidelityArmed(),
     FidelityGate(),
 )
+STAGE_GATES: tuple[tuple[str, Gate[ServiceCase]], ...] = (("conformance", Conforms()),)
 LOAD_GATES: tuple[Gate[ServiceCase], ...] = (Believable(), Audited(), Bar(), Objectives())
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.APPROVAL_REQUIRED, Outcome.PASS)
@@ -69,13 +71,15 @@ def _judge_each(case: Case | ServiceCase) -> Iterator[Verdict]:
         return
     yield from (gate.judge(case) for gate in FIDELITY_GATES)
     serve = case.evidence.serve
-    if serve is not None and "load" in serve.stages:
+    asked = serve.stages if serve is not None else ()
+    yield from (gate.judge(case) for stage, gate in STAGE_GATES if stage in asked)
+    if "load" in asked:
         yield from (gate.judge(case) for gate in LOAD_GATES)
 
 
 def current_digests() -> dict[str, Digest]:
     """Return the digest that each present gate signs its verdicts with."""
-    gates = (*GATES, *FIDELITY_GATES, *LOAD_GATES)
+    gates = (*GATES, *FIDELITY_GATES, *(gate for _, gate in STAGE_GATES), *LOAD_GATES)
     return {gate.name: gate_digest(type(gate).__module__) for gate in gates}
 
 

@@ -116,6 +116,10 @@ class Engine(Protocol):
         """Return the answers of requests that were all in flight at the same time."""
         ...
 
+    def complete_amid(self, running: Sequence[Request], late: Request) -> list[Answer]:
+        """Return the answers of `running`, then that of `late`, sent while those decode."""
+        ...
+
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout_s: float) -> None:
@@ -159,6 +163,29 @@ class Client:
         with ThreadPoolExecutor(len(requests)) as pool:
             return list(pool.map(one, requests))
 
+    def complete_amid(self, running: Sequence[Request], late: Request) -> list[Answer]:
+        """Return the answers of `running`, then that of `late`, sent while those decode.
+
+        That they do is seen by the first one, sent once more as a stream: it has begun to answer.
+        """
+        begun = threading.Event()
+        with ThreadPoolExecutor(len(running) + 1) as pool:
+            pilot = pool.submit(self._follow, replace(running[0], logprobs=None), begun)
+            sent = [pool.submit(self.complete, each) for each in running]
+            begun.wait(self.timeout_s)
+            last = self.complete(late)
+            pilot.result()
+            return [*(each.result() for each in sent), last]
+
+    def _follow(self, request: Request, begun: threading.Event) -> None:
+        body = self._body(request) | {"stream": True}
+        try:
+            self._exchange("POST", "/v1/completions", body, begun)
+        except EngineError:
+            return
+        finally:
+            begun.set()
+
     def stream(self, request: Request) -> Answer:
         """Return a streamed answer put together again."""
         body = self._body(request)
@@ -187,14 +214,24 @@ class Client:
         body = request.body(self.model)
         return {name: value for name, value in body.items() if name not in self.leaves_out}
 
-    def _exchange(self, method: str, path: str, body: Mapping[str, Json] | None) -> bytes:
-        connection, base = self._connection()
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Json] | None,
+        begun: threading.Event | None = None,
+    ) -> bytes:
+        """Return what is answered; `begun` is set once its first line has come."""
+        connection, base = self.connection()
         headers = {"Content-Type": "application/json"}
         sent = None if body is None else json.dumps(body).encode()
         try:
             connection.request(method, base + path, sent, headers)
             response = connection.getresponse()
-            answer = response.read(_LARGEST_ANSWER)
+            answer = response.readline(_LARGEST_ANSWER) if begun else b""
+            if begun:
+                begun.set()
+            answer += response.read(_LARGEST_ANSWER)
         except (OSError, http.client.HTTPException) as error:
             raise NoAnswer(f"{self.endpoint} did not answer {path}: {error!r}") from error
         finally:
@@ -205,7 +242,8 @@ class Client:
             raise kind(f"{self.endpoint} answered {path} with {response.status}: {said}")
         return answer
 
-    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
+    def connection(self) -> tuple[http.client.HTTPConnection, str]:
+        """Return a new connection, not opened yet, and what goes before every path."""
         if self.endpoint.startswith("unix:"):
             return _UnixConnection(self.endpoint.removeprefix("unix:"), self.timeout_s), ""
         parts = urllib.parse.urlsplit(self.endpoint)

@@ -217,8 +217,11 @@ class Loop:
         return ended
 
     def _allowed(self, row: _Row, logits: Tensor) -> Tensor:
-        """Return the logits, without an end before `min_tokens`."""
+        """Return the logits with the asked bias, without an end before `min_tokens`."""
         asked = row.work.sampling
+        if asked.bias:
+            tokens, more = zip(*asked.bias, strict=True)
+            logits = logits.index_add(0, torch.tensor(tokens), torch.tensor(more))
         if asked.ignore_eos or row.generated >= asked.min_tokens or not self._eos:
             return logits
         return logits.index_fill(0, torch.tensor(sorted(self._eos)), float("-inf"))

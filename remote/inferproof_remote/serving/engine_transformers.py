@@ -5,18 +5,15 @@
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import threading
-import time
 import traceback
-import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from transformers import (
@@ -25,7 +22,8 @@ from transformers import (
     PreTrainedModel,
 )
 
-from inferproof_remote.serving.engine_batch import Loop, PromptScores, Scored, Step, Told, Work
+from inferproof_remote.serving.engine_answers import Chat, Completion, Part, Tokenizer
+from inferproof_remote.serving.engine_batch import Loop, PromptScores, Step, Told, Work
 from inferproof_remote.serving.engine_http import (
     Answer,
     Events,
@@ -34,34 +32,12 @@ from inferproof_remote.serving.engine_http import (
     Request,
     serve,
 )
-from inferproof_remote.serving.engine_requests import Asked, Sampling, parse
+from inferproof_remote.serving.engine_requests import Asked, Message, Sampling, parse
 from inferproof_remote.serving.engine_text import Writer
 
 _MOST_ROWS = 64
 _WARM_TOKENS = 8
 _SWITCH_S = 0.0005
-
-
-class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that serving needs."""
-
-    def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text."""
-        ...
-
-    def decode(self, token_ids: list[int], skip_special_tokens: bool = False) -> str:
-        """Return the text of tokens."""
-        ...
-
-
-@dataclass(slots=True)
-class _Part:
-    """A token's share of the answer; `token` is None where there is only text."""
-
-    text: str
-    token: int | None
-    scored: Scored | None
-    finish: str
 
 
 class Server:
@@ -110,7 +86,9 @@ class Server:
             case "GET", "/v1/models":
                 return Answer(HTTPStatus.OK, self._models())
             case "POST", "/v1/completions":
-                return await self._complete(request)
+                return await self._complete(request, chat=False)
+            case "POST", "/v1/chat/completions" if self._tokenizer.chat_template:
+                return await self._complete(request, chat=True)
             case _:
                 what = f"there is no {request.method} {request.path}"
                 raise RefusedError(what, status=HTTPStatus.NOT_FOUND)
@@ -127,22 +105,27 @@ class Server:
         entry: Json = {"id": self._name, "object": "model", "max_model_len": self._context}
         return {"object": "list", "data": [entry]}
 
-    async def _complete(self, request: Request) -> Answer | Events:
-        asked = parse(request.body, models=self._known)
+    async def _complete(self, request: Request, *, chat: bool) -> Answer | Events:
+        asked = parse(request.body, models=self._known, chat=chat)
         prompt = self._prompt_ids(asked)
-        answer = _Completion(self._tokenizer, self._name, asked, prompt)
-        told = self._begin(asked, prompt)
+        form = Chat if chat else Completion
+        answer = form(self._tokenizer, self._name, asked, prompt)
+        begun = [self._begin(asked, prompt, number) for number in range(asked.n)]
+        parts = [self._parts(asked, prompt, told, request) for told in begun]
         if asked.stream:
-            return Events(answer.events(self._parts(asked, prompt, told, request)))
-        return Answer(HTTPStatus.OK, await answer.whole(self._parts(asked, prompt, told, request)))
+            return Events(answer.events(parts[0]))
+        return Answer(HTTPStatus.OK, await answer.whole(parts))
 
     def _prompt_ids(self, asked: Asked) -> tuple[int, ...]:
         if isinstance(asked.prompt, str):
             ids = tuple(self._tokenizer.encode(asked.prompt))
+        elif isinstance(asked.prompt, list):
+            ids = self._chat_ids(asked.prompt)
         else:
             ids = asked.prompt
-        if not ids or not all(0 <= token < self._vocabulary for token in ids):
-            raise RefusedError(f"the prompt's tokens are not all in [0, {self._vocabulary})")
+        tokens = (*ids, *(token for token, _ in asked.sampling.bias))
+        if not ids or not all(0 <= token < self._vocabulary for token in tokens):
+            raise RefusedError(f"the tokens asked with are not all in [0, {self._vocabulary})")
         if len(ids) + asked.sampling.max_tokens > self._context:
             raise RefusedError(
                 f"{len(ids)} prompt tokens and max_tokens {asked.sampling.max_tokens} "
@@ -150,11 +133,21 @@ class Server:
             )
         return ids
 
-    def _begin(self, asked: Asked, prompt: tuple[int, ...]) -> "_Told":
+    def _chat_ids(self, messages: list[Message]) -> tuple[int, ...]:
+        try:
+            text = self._tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False
+            )
+        except Exception as error:
+            raise RefusedError(f"the model's template refuses these messages: {error}") from error
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _begin(self, asked: Asked, prompt: tuple[int, ...], number: int) -> "_Told":
         loop, heard = asyncio.get_running_loop(), asyncio.Queue[Told]()
+        seed = asked.sampling.seed
         work = Work(
             prompt,
-            asked.sampling,
+            replace(asked.sampling, seed=None if seed is None else seed + number),
             lambda told: _pass_on(loop, heard, told),
         )
         self._loop.submit(work)
@@ -162,7 +155,7 @@ class Server:
 
     async def _parts(
         self, asked: Asked, prompt: tuple[int, ...], told: "_Told", request: Request
-    ) -> AsyncIterator[PromptScores | _Part]:
+    ) -> AsyncIterator[PromptScores | Part]:
         """Yield what the prompt scores, if asked, then one part for each token."""
         writer = Writer(self._text, prompt=prompt, stop=asked.stop)
         try:
@@ -172,11 +165,11 @@ class Server:
                     yield one
                     continue
                 if one.token < 0:
-                    yield _Part("", None, None, one.finish)
+                    yield Part("", None, None, one.finish)
                     return
                 text = writer.add(one.token, last=bool(one.finish))
                 finish = "stop" if writer.stopped else one.finish
-                yield _Part(text, one.token, one.scored, finish)
+                yield Part(text, one.token, one.scored, finish)
                 if finish:
                     return
         finally:
@@ -190,136 +183,6 @@ class Server:
 class _Told:
     work: Work
     heard: asyncio.Queue[Told]
-
-
-class _Completion:
-    """One answer in OpenAI's (legacy) form, with vLLM's fields for tokens."""
-
-    def __init__(
-        self, tokenizer: Tokenizer, model: str, asked: Asked, prompt: tuple[int, ...]
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._asked = asked
-        self._prompt = prompt
-        self._head: dict[str, Json] = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model,
-        }
-
-    async def whole(self, parts: AsyncIterator[PromptScores | _Part]) -> Json:
-        """Return the answer once it is complete."""
-        scores: PromptScores | None = None
-        tokens: list[_Part] = []
-        async for part in parts:
-            if isinstance(part, PromptScores):
-                scores = part
-            else:
-                tokens.append(part)
-        choice = self._choice(scores, tokens, first=True)
-        return {**self._head, "choices": [choice], "usage": self._usage(_count(tokens))}
-
-    async def events(self, parts: AsyncIterator[PromptScores | _Part]) -> AsyncIterator[str]:
-        """Yield one event for each token, then the usage if asked, then the end."""
-        scores: PromptScores | None = None
-        count, first = 0, True
-        async for part in parts:
-            if isinstance(part, PromptScores):
-                scores = part
-                continue
-            count += part.token is not None
-            choice = self._choice(scores if first else None, [part], first=first)
-            first = False
-            yield json.dumps({**self._head, "choices": [choice]})
-        if self._asked.stream_usage:
-            yield json.dumps({**self._head, "choices": [], "usage": self._usage(count)})
-        yield "[DONE]"
-
-    def _choice(
-        self, scores: PromptScores | None, parts: Sequence[_Part], *, first: bool
-    ) -> dict[str, Json]:
-        text = "".join(part.text for part in parts)
-        if first and self._asked.echo:
-            text = self._prompt_text() + text
-        choice: dict[str, Json] = {
-            "index": 0,
-            "text": text,
-            "logprobs": self._logprobs(scores, parts, first=first),
-            "finish_reason": parts[-1].finish or None if parts else None,
-        }
-        if self._asked.with_ids:
-            choice["token_ids"] = [part.token for part in parts if part.token is not None]
-            choice["prompt_token_ids"] = list(self._prompt) if first else None
-        if first and self._asked.prompt_scores:
-            rows = () if scores is None else scores.rows
-            choice["prompt_logprobs"] = [None, *(self._prompt_row(row) for row in rows)]
-        return choice
-
-    def _logprobs(
-        self, scores: PromptScores | None, parts: Sequence[_Part], *, first: bool
-    ) -> Json:
-        """Return the legacy columns: the prompt's too when it is echoed."""
-        if self._asked.sampling.logprobs is None:
-            return None
-        rows = [part.scored for part in parts if part.scored is not None]
-        names = [self._token_name(row.token) for row in rows]
-        own: list[Json] = [row.logprob for row in rows]
-        tops: list[Json] = [self._top(row) for row in rows]
-        if first and self._asked.echo:
-            known = () if scores is None else scores.rows
-            names = [self._token_name(token) for token in self._prompt] + names
-            own = [None, *(row.logprob for row in known), *own]
-            tops = [None, *(self._top(row) for row in known), *tops]
-        offsets: list[Json] = [sum(map(len, names[:number])) for number in range(len(names))]
-        return {
-            "tokens": list(names),
-            "token_logprobs": own,
-            "top_logprobs": tops,
-            "text_offset": offsets,
-        }
-
-    def _top(self, row: Scored) -> dict[str, Json]:
-        """Return the most likely tokens and the chosen one; of one name, the likeliest stays."""
-        top: dict[str, Json] = {self._token_name(row.token): row.logprob}
-        for token, logprob in row.top:
-            top.setdefault(self._token_name(token), logprob)
-        return top
-
-    def _prompt_row(self, row: Scored) -> Json:
-        ranked = {row.token: (row.logprob, row.rank)}
-        for rank, (token, logprob) in enumerate(row.top, 1):
-            ranked.setdefault(token, (logprob, rank))
-        return {
-            str(token): {
-                "logprob": logprob,
-                "rank": rank,
-                "decoded_token": self._word(token),
-            }
-            for token, (logprob, rank) in ranked.items()
-        }
-
-    def _token_name(self, token: int) -> str:
-        return f"token_id:{token}" if self._asked.ids_as_names else self._word(token)
-
-    def _word(self, token: int) -> str:
-        return self._tokenizer.decode([token])
-
-    def _prompt_text(self) -> str:
-        if isinstance(self._asked.prompt, str):
-            return self._asked.prompt
-        return self._tokenizer.decode(list(self._prompt))
-
-    def _usage(self, count: int) -> Json:
-        return {
-            "prompt_tokens": len(self._prompt),
-            "completion_tokens": count,
-            "total_tokens": len(self._prompt) + count,
-        }
-
-
-def _count(parts: Sequence[_Part]) -> int:
-    return sum(part.token is not None for part in parts)
 
 
 def _pass_on(loop: asyncio.AbstractEventLoop, heard: asyncio.Queue[Told], told: Told) -> None:

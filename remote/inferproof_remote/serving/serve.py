@@ -8,7 +8,7 @@ import gzip
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -74,7 +74,11 @@ class Order:
     @property
     def loads(self) -> bool:
         """Whether both arms are put under load."""
-        return "load" in job.as_texts(self.spec["stages"], "stages")
+        return self.has("load")
+
+    def has(self, stage: str) -> bool:
+        """Whether the job has a stage."""
+        return stage in job.as_texts(self.spec["stages"], "stages")
 
     @property
     def steps(self) -> int:
@@ -90,6 +94,7 @@ class Record:
     order: Order
     deployments: list[Facts] = field(default_factory=list[Facts])
     fidelity: list[Facts] = field(default_factory=list[Facts])
+    conformance: list[Facts] = field(default_factory=list[Facts])
     loads: list[Facts] = field(default_factory=list[Facts])
     done: int = 0
 
@@ -176,8 +181,7 @@ def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> 
             client = suited(Client(deployment.endpoint).first_model())
             features = examiner.features(client)
             if arm == "candidate" and restart == 0:
-                record.step("holding the candidate against the reference", _EXAMINE)
-                record.fidelity.append(examiner.examine(client, features, arm, restart))
+                _examine(record, examiner, deployment, client, features)
             for shape in order.traffic if order.loads else ():
                 tell = record.teller(f"{shape['name']} on the {arm}, round {restart + 1}")
                 load = examiner.load(
@@ -192,6 +196,24 @@ def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> 
                 record.loads.append(load)
         told = deployment.facts(restart=restart, features=features.as_facts())
         record.deployments.append(told)
+
+
+def _examine(
+    record: Record,
+    examiner: "Examiner",
+    deployment: Deployment,
+    client: Client,
+    features: Features,
+) -> None:
+    """Hold the candidate's first start against the reference, then against the API."""
+    order, arm = record.order, "candidate"
+    record.step("holding the candidate against the reference", _EXAMINE)
+    if order.has("fidelity"):
+        record.fidelity.append(examiner.examine(client, features, arm, 0))
+    if order.has("conformance"):
+        one = [f"unix:{path}" for path in deployment.sockets[:1]]  # what is asked is one replica
+        alone = replace(client, endpoint=one[0]) if one else client
+        record.conformance.append(examiner.conformance(alone, features, arm, 0))
 
 
 def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -> Facts:
@@ -210,6 +232,7 @@ def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -
         ],
         "deployments": record.deployments,
         "fidelity": record.fidelity,
+        "conformance": record.conformance,
         "loads": record.loads,
     }
 
