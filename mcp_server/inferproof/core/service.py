@@ -111,10 +111,13 @@ class Conformance(Value):
         "stop",
         "temperature_0",
         "seed",
+        "unicode",
         "refuses_bad_json",
         "refuses_wrong_types",
+        "refuses_negative_max_tokens",
         "refuses_long_prompt",
         "connections",
+        "cancel",
     )
     chat: Literal["required", "optional"] = "optional"
     connections: Annotated[int, Field(ge=2, le=1024)] = 64
