@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import cast
 
-from inferproof_remote import job, supervise
+from inferproof_remote import door, job, supervise
 from inferproof_remote.fairness import take_priority
 
 _USAGE = 2
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     if arguments and arguments[0] in _ENGINES:
         engine = importlib.import_module(f"inferproof_remote.{_ENGINES[arguments[0]]}")
         return cast("Callable[[list[str]], int]", engine.main)(arguments[1:])
-    verbs = ("supervise", "sweep", *_VERB_MODULES)
+    verbs = ("supervise", "sweep", "door", *_VERB_MODULES)
     if len(arguments) != 2 or arguments[0] not in verbs:
         sys.stderr.write(f"usage: inferproof_remote {{{','.join(verbs)}}} JOBDIR\n")
         return _USAGE
@@ -63,6 +63,8 @@ def main(arguments: list[str]) -> int:
     if verb == "supervise":
         secret = sys.stdin.buffer.read()
         return supervise.launch(job_dir, Path(sys.argv[0]).resolve(), secret=secret)
+    if verb == "door":
+        return door.open_door(job_dir)
     if verb == "sweep":
         supervise.sweep(job_dir)
         return supervise.DONE

@@ -230,7 +230,7 @@ def test_a_killed_supervisor_leaves_a_lost_job_and_cancel_sweeps_it(
 def test_cancel_ends_a_job_whose_supervisor_is_stopped(
     tmp_path: Path, job_id: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("inferproof.hosts.local._CANCEL_S", 0.5)
+    monkeypatch.setattr("inferproof.hosts.folders._CANCEL_S", 0.5)
     host, token = Local(tmp_path), f"77{time.monotonic_ns()}"
 
     async def scenario() -> JobState:

@@ -1,7 +1,7 @@
 """The keeper from a submitted folder to a champion that verifies, with real jobs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,11 +10,11 @@ import pytest
 from inferproof.core.errors import InferproofError, NotFound, SealBroken, UsageError
 from inferproof.core.reports import JobReport, PromotionReport, Started, ToolName
 from inferproof.core.values import JobStatus, Outcome, Purpose, Reason
-from inferproof.hosts import local
-from inferproof.hosts.base import JobRequest, JobState, follow
+from inferproof.hosts.base import JobState, follow
 from inferproof.hosts.local import Local
 from inferproof.ledger.signing import ApproverKey
 from inferproof.pipeline import Keeper
+from inferproof_remote.jobs import Jobs
 from small_campaign import (
     CONTRACT_FILE,
     MANIFEST,
@@ -182,15 +182,17 @@ def test_a_result_changed_before_it_was_settled_is_no_evidence(sealed: Keeper, f
 def test_a_job_exchanged_before_its_supervisor_read_it_gives_no_evidence(
     sealed: Keeper, monkeypatch: pytest.MonkeyPatch, restored: bool
 ):
-    write = getattr(local, "_write_folder")  # noqa: B009 (private: where an agent would reach in)
+    write = getattr(Jobs, "_write")  # noqa: B009 (private: where an agent would reach in)
     before: list[bytes] = []
 
-    def write_and_exchange(folder: Path, request: JobRequest) -> None:
-        write(folder, request)
+    def write_and_exchange(
+        jobs: Jobs, folder: Path, asked: object, inputs: Mapping[str, str]
+    ) -> None:
+        write(jobs, folder, asked, inputs)
         before.append((folder / "job.json").read_bytes())
         (folder / "job.json").write_bytes(before[0].replace(b"measured", b"invented"))
 
-    monkeypatch.setattr(local, "_write_folder", write_and_exchange)
+    monkeypatch.setattr(Jobs, "_write", write_and_exchange)
     started = start(sealed, "run", argv=("echo", "measured"))
     states = asyncio.run(until_over(sealed, started))
     assert states[-1].status is JobStatus.DONE

@@ -1,13 +1,35 @@
 """A campaign as a value: one optimisation job that a person wrote and sealed."""
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, RootModel
+from pydantic import AfterValidator, ConfigDict, Field, RootModel, model_validator
+from pydantic_core import PydanticCustomError
 
 from inferproof.core.values import Name, Value
 
 GpuName = Annotated[str, Field(pattern=r"^(GPU-[0-9a-f-]{1,60}|fake-[a-z0-9-]{1,32})$")]
-AbsolutePath = Annotated[str, Field(pattern=r"^/[^\x00]{1,500}$")]
+_ODD = re.compile(r"""[\x00-\x1f\x7f-\x9f;|&$`<>"'\\\u2028\u2029]""")
+
+
+def _plain_path(path: str) -> str:
+    """Return a path that is one name for one place, whoever reads it."""
+    odd = _ODD.search(path)
+    if odd is not None:
+        raise PydanticCustomError("path", "a path has no {odd} here", {"odd": repr(odd[0])})
+    parts = path[1:].split("/")
+    if {"", ".", ".."} & set(parts[:-1]) or parts[-1] in (".", ".."):
+        raise PydanticCustomError("path", "a path has no '.', '..' or empty part")
+    return path
+
+
+AbsolutePath = Annotated[
+    str, Field(pattern=r"^/[^\x00]", max_length=500), AfterValidator(_plain_path)
+]
+# No option of any program begins like these, and no shell finds anything in them.
+Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$")]
+User = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")]
+Fingerprint = Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}$")]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
 
@@ -74,9 +96,18 @@ class Target(Value):
     `gpus` are those that jobs lease there, by UUID; `lease_dir` is where all who share them meet.
     `models` says where a model of a campaign lies on that machine: a folder with config.json,
     weights and tokenizer. `aiperf` and `haproxy` are programs; null finds them by name.
+    A machine reached by SSH has an `address`, by itself or in the SSH configuration, and a `work`
+    folder; `key` and `ssh_config` are files here, `host_key` is the only host key that counts.
     """
 
-    host: Literal["local"]
+    host: Literal["local", "ssh"]
+    address: Address | None = None
+    user: User | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    key: AbsolutePath | None = None
+    host_key: Fingerprint | None = None
+    ssh_config: AbsolutePath | None = None
+    work: AbsolutePath | None = None
     sandbox: Literal["auto"] = "auto"
     deployer: Literal["process"] = "process"
     python: AbsolutePath | None = None
@@ -86,6 +117,20 @@ class Target(Value):
     haproxy: AbsolutePath | None = None
     gpus: Annotated[tuple[GpuName, ...], Field(max_length=64)] = ()
     lease_dir: AbsolutePath | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_host(self) -> Self:
+        needed = {"address": self.address, "work": self.work}
+        more = (self.user, self.port, self.key, self.host_key, self.ssh_config)
+        if self.host == "ssh":
+            absent = [name for name, value in needed.items() if value is None]
+            if absent:
+                lacking = {"what": " and ".join(absent)}
+                raise PydanticCustomError("target", "host: ssh needs {what}", lacking)
+        elif any(value is not None for value in (*needed.values(), *more)):
+            what = "address, work and the other fields of SSH are for host: ssh"
+            raise PydanticCustomError("target", what)
+        return self
 
 
 class Inventory(RootModel[Annotated[dict[Name, Target], Field(min_length=1, max_length=64)]]):

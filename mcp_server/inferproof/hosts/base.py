@@ -68,12 +68,20 @@ class Host(Protocol):
         """Return the last `limit_bytes` of the job's log."""
         ...
 
+    async def log(self, job_id: str, *, offset_bytes: int, limit_bytes: int) -> bytes:
+        """Return at most `limit_bytes` of the job's log from `offset_bytes` on, as they are."""
+        ...
+
     async def cancel(self, job_id: str) -> JobState:
         """End the job and everything it started; return its final state."""
         ...
 
     async def tell(self, job_id: str, name: str, data: Mapping[str, Json]) -> None:
         """Leave `data` as the file `name` of a running job, which looks for it."""
+        ...
+
+    async def settle(self, job_id: str) -> None:
+        """Note that the job's outcome is recorded: its folder may go when it is old."""
         ...
 
     async def result_dir(self, job_id: str) -> Path:

@@ -1,5 +1,6 @@
 """The bench's code as one file: a zipapp whose digest names exactly what runs there."""
 
+import functools
 import importlib.util
 import io
 import os
@@ -49,6 +50,12 @@ def restore(bundle: Bundle) -> None:
         temporary = bundle.path.with_suffix(f".{os.getpid()}")
         temporary.write_bytes(bundle.data)
         temporary.replace(bundle.path)
+
+
+@functools.cache
+def boot_source() -> bytes:
+    """Return the few lines of Python that bring a zipapp to a machine and run it there."""
+    return _sources()[f"{_PACKAGE}/boot.py"]
 
 
 def _sources() -> dict[str, bytes]:

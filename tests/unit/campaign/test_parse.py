@@ -81,7 +81,7 @@ def test_aliases_are_the_names_that_files_use() -> None:
         parse_bytes(KernelContract, text, path="c.yaml")
 
 
-def test_targets_other_than_local_are_refused() -> None:
-    text = b"gpu:\n  host: ssh\n"
-    with pytest.raises(FileFormatError, match=r"t.yaml:2: gpu.host: .*'local', not \"ssh\""):
+def test_hosts_of_an_unknown_kind_are_refused() -> None:
+    text = b"gpu:\n  host: telnet\n"
+    with pytest.raises(FileFormatError, match=r"t.yaml:2: gpu.host: .*'ssh', not \"telnet\""):
         parse_bytes(Inventory, text, path="t.yaml")

@@ -109,6 +109,12 @@ class Scripted:
     async def log_tail(self, job_id: str, *, limit_bytes: int) -> str:
         return ""
 
+    async def log(self, job_id: str, *, offset_bytes: int, limit_bytes: int) -> bytes:
+        return b""
+
+    async def settle(self, job_id: str) -> None:
+        raise NotImplementedError
+
     async def cancel(self, job_id: str) -> JobState:
         return self._states[-1]
 
