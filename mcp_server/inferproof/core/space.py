@@ -2,14 +2,14 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictInt, model_validator
 
 from inferproof.core.values import Value
 
 Setting: TypeAlias = bool | int | float | str
 OptionName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Settings = Annotated[tuple[Setting, ...], Field(min_length=1, max_length=64)]
-Span = tuple[int, int] | tuple[float, float]
+Span = tuple[StrictInt, StrictInt] | tuple[float, float]
 
 
 class Parameter(Value):
@@ -35,8 +35,10 @@ class Parameter(Value):
             low, high = self.range
             if not low < high or (self.scale == "log" and low <= 0):
                 raise ValueError("a range is [least, greatest]; on a log scale, above 0")
-            if isinstance(self.default, str) or self.default is None:
-                raise ValueError("a range needs a default")
+            if isinstance(self.default, str | bool) or self.default is None:
+                raise ValueError("a range needs a default, a number")
+            if isinstance(low, int) and not isinstance(self.default, int):
+                raise ValueError("a range of whole numbers has a whole number as its default")
             if not low <= self.default <= high:
                 raise ValueError(f"the default {self.default!r} is outside the range")
         elif self.scale != "linear":

@@ -11,6 +11,7 @@ import inferproof_remote
 from inferproof_remote import job
 
 _INSIDE_PORT = 8000
+_ENVIRONMENTS = ("vllm", "sglang", "tensorrt_llm")
 _ENTRY = "import sys\nfrom inferproof_remote.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
 
 
@@ -89,9 +90,16 @@ def placeholders(place: Place, *, port: int, pyz: Path) -> dict[str, str]:
         "model": str(place.model),
         "candidate": str(place.candidate or place.model),
         "python": sys.executable,
+        **{f"python:{name}": _python_of(name) for name in _ENVIRONMENTS},
         "pyz": str(pyz),
         "threads": str(place.threads),
     }
+
+
+def _python_of(environment: str) -> str:
+    """Return the Python of an environment inside this one, else this one's."""
+    own = Path(sys.prefix, environment, "bin", "python")
+    return str(own) if own.exists() else sys.executable
 
 
 def engine_port(*, own_network: bool) -> int:

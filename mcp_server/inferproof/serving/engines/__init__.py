@@ -2,12 +2,14 @@
 
 from inferproof.core.candidate import EngineManifest
 from inferproof.core.service import EngineSpec
-from inferproof.serving.engines import command, endpoint, llama_cpp, transformers
+from inferproof.serving.engines import command, endpoint, llama_cpp, sglang, transformers, vllm
 from inferproof.serving.engines.base import Engine, Plan, Wish
 
 ENGINES: tuple[Engine, ...] = (
     transformers.ENGINE,
     llama_cpp.ENGINE,
+    vllm.ENGINE,
+    sglang.ENGINE,
     command.ENGINE,
     endpoint.ENGINE,
 )

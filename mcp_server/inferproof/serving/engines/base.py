@@ -1,7 +1,8 @@
 """What every engine adapter gives: the plan by which the bench starts one replica.
 
 Placeholders in `argv` and `env` are filled in on the bench: `{port}`, `{model}`, `{candidate}`,
-`{python}`, `{pyz}` (the bench's own code) and `{threads}`.
+`{python}`, `{pyz}` (the bench's own code) and `{threads}`. `{python:NAME}` is the Python of the
+environment `NAME` inside the bench's own, as `.venv/vllm`, or else the bench's.
 """
 
 import re
