@@ -15,7 +15,7 @@ from inferproof.core.serving_facts import TokenScores
 from inferproof.core.values import Reason
 from inferproof.gates.fidelity import Finding, find_faults
 from inferproof_remote.serving.client import Client, Engine
-from inferproof_remote.serving.faults import HONEST, Cache, PlainEngine, PlainModel
+from inferproof_remote.serving.faults import FAULTS, HONEST, Cache, PlainEngine, PlainModel
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question, examine, probe_engine
 from inferproof_remote.serving.mutants import InProcess, named_fault
@@ -134,6 +134,21 @@ def test_a_known_fault_is_refused_on_its_path(
 def test_an_honest_engine_passes(dtype: torch.dtype, yardsticks: Yardsticks) -> None:
     engine = InProcess(PlainEngine(PlainModel(MODEL, dtype)), yardsticks.vocabulary)
     assert findings(engine, ALL, yardsticks) == []
+
+
+def test_a_second_engine_on_the_same_prompts_costs_only_its_own_texts(
+    model: PlainModel,
+) -> None:
+    asked, fresh = question(FEW), load_yardsticks(MODEL, "none", 1)
+    costs: list[int] = []
+    for switches in (HONEST, HONEST, FAULTS["second_best"]):
+        engine = InProcess(PlainEngine(model, switches), fresh.vocabulary)
+        before = fresh.truth.forwards
+        examine(engine, ALL, asked, fresh)
+        costs.append(fresh.truth.forwards - before)
+    first, same, other = costs
+    assert same == 0
+    assert 0 < other < 0.8 * first
 
 
 @pytest.mark.zoo

@@ -30,8 +30,8 @@ from inferproof.gates.base import Clerk, ServiceCase, measured
 
 CLERK = Clerk("fidelity", __name__)
 PROMPT_PATHS = ("prompt", "prefix")
-GENERATED = ("decode", "batch", "reuse", "beyond")
-IN_ORDER = (*PROMPT_PATHS, *GENERATED)
+GENERATED = ("decode", "batch", "reuse", "beyond", "mixed")
+IN_ORDER = (*PROMPT_PATHS, *GENERATED, "split")
 BLOCK = 16
 AFTER_BOUNDARY = 4
 LEAST_MEAN_ROWS = 12
@@ -101,7 +101,7 @@ def find_faults(scores: Sequence[TokenScores], rules: Fidelity) -> list[Finding]
     """Return what is to be said against these rows, by path and then by rule."""
     scores = sorted(scores, key=lambda table: IN_ORDER.index(table.path))
     tables = [table for table in scores if _is_table(table)]
-    pooled = [value for table in tables for value in table.floor_kl]
+    pooled = [value for table in tables if table.path != "split" for value in table.floor_kl]
     found = [each for table in scores for each in _unreadable(table)]
     for table in tables:
         found += [
@@ -241,7 +241,8 @@ def _missing(scores: Sequence[TokenScores], rules: Fidelity) -> Iterator[Finding
 def _is_table(table: TokenScores) -> bool:
     """Return whether the columns that a path must have are there, whole and finite."""
     rows = len(table.position)
-    chosen = table.tie_gap_nats if table.path != "prompt" else table.kl
+    is_given = table.path == "prompt" or (table.path == "split" and table.kl)
+    chosen = table.kl if is_given else table.tie_gap_nats
     columns = (table.kl, table.floor_kl, table.tie_gap_nats, table.nll_engine, table.nll_reference)
     even = all(len(column) in (0, rows) for column in columns)
     finite = all(measured(value) for column in columns for value in column)

@@ -6,7 +6,7 @@ drop its bad rows.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from inferproof_remote.serving.client import (
@@ -19,6 +19,13 @@ from inferproof_remote.serving.client import (
     TokenRef,
 )
 from inferproof_remote.serving.features import Features, probe
+from inferproof_remote.serving.paths import (
+    MOST_SPLIT,
+    again_in_prefixes,
+    again_whole,
+    as_split,
+    mixed,
+)
 from inferproof_remote.serving.prompts import (
     Ids,
     Plan,
@@ -86,8 +93,11 @@ def examine(
     windows = Windows(question.corpus, yardsticks.vocabulary)
     scores_prompts = bool(features.prompt_scores)
     plan = make_plan(question.bits, question.rules, windows, scores_prompts=scores_prompts)
+    amid = mixed(question.bits, question.rules, windows, first_number=len(plan.lengths))
+    plan = Plan(steps=(*plan.steps, amid))
     asking = _Asking(engine, features, question.rules, yardsticks)
     tables, transcripts = _ask_all(asking, plan)
+    transcripts += _ask_again(asking, question.bits, tables, transcripts)
     score(tables, transcripts, yardsticks)
     return Examination(
         lengths=plan.lengths,
@@ -106,6 +116,24 @@ def _ask_all(asking: "_Asking", plan: Plan) -> tuple[dict[ScoredPath, PathTable]
     return tables, transcripts
 
 
+def _ask_again(
+    asking: "_Asking",
+    bits: bytes,
+    tables: dict[ScoredPath, PathTable],
+    transcripts: Sequence[Transcript],
+) -> Iterator[Transcript]:
+    """Yield what the engine says of decoded tokens that it gets as a prompt, where it takes ids."""
+    decoded = [each for each in transcripts if each.path == "decode" and each.readings]
+    if not asking.features.id_prompts:
+        return
+    for told in decoded[:MOST_SPLIT]:
+        table = tables.setdefault("split", PathTable("split"))
+        if asking.features.prompt_scores and asking.features.logprobs:
+            yield from asking.again(told, [again_whole(told)], table)
+        else:
+            yield from asking.again(told, again_in_prefixes(told, bits), table)
+
+
 @dataclass(frozen=True, slots=True)
 class _Asking:
     engine: Engine
@@ -121,7 +149,9 @@ class _Asking:
     def answers(self, step: Step) -> Iterator[tuple[Prompt, Answer]]:
         """Yield the scored prompts of `step` with their answers."""
         requests = [self._request(step.path, each) for each in step.prompts]
-        if step.path in ("batch", "beyond"):
+        if step.path == "mixed":
+            answers = self.engine.complete_amid(requests[:-1], requests[-1])
+        elif step.path in ("batch", "beyond"):
             answers = self.engine.complete_together(requests)
         else:
             answers = [self.engine.complete(each) for each in requests]
@@ -145,6 +175,21 @@ class _Asking:
         else:
             ids, readings = self._chosen(prompt, answer, table)
         return [Transcript(path=path, number=prompt.number, ids=ids, readings=tuple(readings))]
+
+    def again(
+        self, told: Transcript, prompts: Iterable[Prompt], table: PathTable
+    ) -> Iterator[Transcript]:
+        """Yield what the engine says of positions of `told` when they are asked in `prompts`."""
+        for prompt in prompts:
+            path: ScoredPath = "prefix" if prompt.output_tokens else "prompt"
+            seen = PathTable("split")
+            answer = self.engine.complete(self._request(path, prompt))
+            for found in self.read(path, prompt, answer, seen):
+                split = as_split(told, found.ids, found.readings)
+                table.asked += len(split.readings)
+                yield split
+            table.unreadable += seen.unreadable
+            table.unanswered += seen.unanswered
 
     def _request(self, path: ScoredPath, prompt: Prompt) -> Request:
         sent = prompt.sent

@@ -34,6 +34,10 @@ class InProcess:
         """Return the answers of requests in flight together."""
         return [self._answer(each, in_flight=len(requests)) for each in requests]
 
+    def complete_amid(self, running: Sequence[Request], late: Request) -> list[Answer]:
+        """Return the answers of all; a model in this process has no prompts in chunks."""
+        return self.complete_together([*running, late])
+
     def _answer(self, request: Request, in_flight: int) -> Answer:
         if isinstance(request.prompt, str):
             raise TypeError("a model in this process takes token ids")

@@ -14,7 +14,9 @@ from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
 Ids: TypeAlias = tuple[int, ...]
-ScoredPath: TypeAlias = Literal["prompt", "prefix", "decode", "batch", "reuse", "beyond"]
+ScoredPath: TypeAlias = Literal[
+    "prompt", "prefix", "decode", "batch", "reuse", "beyond", "mixed", "split"
+]
 # Shares of the rows that generated tokens supply; prompts supply the rest.
 _DECODE_SHARE, _BATCH_SHARE, _PREFIX_SHARE = 0.2, 0.16, 0.2
 _LEAST_DECODES = 3

@@ -6,7 +6,7 @@ the engine computes, not what it rounded.
 """
 
 import hashlib
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,42 @@ _DTYPES: Mapping[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16"
 _TOKENS_AT_ONCE = 4096
 _READ_BYTES = 1 << 20
 _NO_LIMIT = 1 << 20
+_KEPT_BYTES = 512 << 20
+
+
+class _Kept:
+    """Rows of token sequences that were computed before; the longest unused go first.
+
+    Sequences are found by their very tokens, in this process alone: no candidate can write here.
+    """
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[tuple[int, ...], Tensor] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, ids: Sequence[int]) -> Tensor | None:
+        """Return the rows of a sequence that is kept."""
+        key = tuple(ids)
+        if key in self._rows:
+            self._rows.move_to_end(key)
+        return self._rows.get(key)
+
+    def keep(self, ids: Sequence[int], rows: Tensor) -> None:
+        """Keep the rows of a new sequence, unless they alone are too many."""
+        if rows.nbytes > _KEPT_BYTES or tuple(ids) in self._rows:
+            return
+        self._rows[tuple(ids)] = rows
+        self._bytes += rows.nbytes
+        while self._bytes > _KEPT_BYTES:
+            self._bytes -= self._rows.popitem(last=False)[1].nbytes
 
 
 class Reference:
-    """The model at one precision: one forward pass gives the log-probabilities of a sequence."""
+    """The model at one precision: one forward pass gives the log-probabilities of a sequence.
+
+    What was computed once is kept: an arm or a mutant that gets prompts which were read before
+    costs only its own texts. `forwards` counts the tokens that were really computed.
+    """
 
     def __init__(
         self, model_dir: Path, precision: Precision, quantisation: Quantisation = "none"
@@ -37,6 +69,8 @@ class Reference:
         if quantisation != "none":
             quantise_model(model, quantisation)
         self._model = model.to(_DTYPES[precision]).eval()
+        self._kept = _Kept()
+        self.forwards = 0
 
     def logprobs(self, ids: Sequence[int]) -> Tensor:
         """Return rows [tokens, vocabulary] in float32: row i is about token i + 1."""
@@ -44,26 +78,32 @@ class Reference:
 
     def many(self, sequences: Sequence[Sequence[int]]) -> Iterator[Tensor]:
         """Yield the rows of each sequence, in order; equal lengths share a forward pass."""
-        done: dict[int, Tensor] = {}
-        batches = self._batches(sequences)
+        found = map(self._kept.find, sequences)
+        done = {index: rows for index, rows in enumerate(found) if rows is not None}
+        new = [index for index in range(len(sequences)) if index not in done]
+        batches = self._batches(sequences, new)
         for index in range(len(sequences)):
             while index not in done:
                 batch = next(batches)
                 rows = self._forward([sequences[each] for each in batch])
                 done |= dict(zip(batch, rows, strict=True))
+            self._kept.keep(sequences[index], done[index])
             yield done.pop(index)
 
-    def _batches(self, sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    def _batches(
+        self, sequences: Sequence[Sequence[int]], members: Sequence[int]
+    ) -> Iterator[list[int]]:
         alike: dict[int, list[int]] = defaultdict(list)
-        for index, ids in enumerate(sequences):
-            alike[len(ids)].append(index)
-        for length, members in alike.items():
+        for index in members:
+            alike[len(sequences[index])].append(index)
+        for length, equal in alike.items():
             step = max(1, _TOKENS_AT_ONCE // length)
-            for start in range(0, len(members), step):
-                yield members[start : start + step]
+            for start in range(0, len(equal), step):
+                yield equal[start : start + step]
 
     @torch.inference_mode()
     def _forward(self, batch: Sequence[Sequence[int]]) -> Tensor:
+        self.forwards += sum(map(len, batch))
         logits: Tensor = self._model(torch.tensor(batch), use_cache=False).logits
         return logits.float().log_softmax(-1)
 

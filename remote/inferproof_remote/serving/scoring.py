@@ -18,19 +18,22 @@ from inferproof_remote.serving.reference import Yardsticks
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 _LEAST_REST = 1e-6
+_TWO_READINGS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What an engine said of the token at `position`: its list, and the token if it chose it.
 
-    `nll` is the engine's own negative log-likelihood of a token that it was given.
+    `nll` is the engine's own negative log-likelihood of a token that it was given. `against` is
+    what it said of the same position before, which then stands in for the reference.
     """
 
     position: int
     listed: Mapping[int, float] | None
     chosen: bool
     nll: float | None = None
+    against: Mapping[int, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class PathTable:
     tie_gap_nats: list[float] = field(default_factory=list[float])
     nll_engine: list[float] = field(default_factory=list[float])
     nll_reference: list[float] = field(default_factory=list[float])
+    agrees: list[int] = field(default_factory=list[int])
 
     def as_facts(self) -> dict[str, Json]:
         """Return the table as it is recorded."""
@@ -77,6 +81,7 @@ class PathTable:
             "tie_gap_nats": [*self.tie_gap_nats],
             "nll_engine": [*self.nll_engine],
             "nll_reference": [*self.nll_reference],
+            "agrees": [*self.agrees],
         }
 
 
@@ -111,8 +116,15 @@ class _Scorer:
         table.sequence.append(self.transcript.number)
         table.position.append(reading.position)
         if reading.listed is not None:
-            table.kl.append(divergence(truth, reading.listed))
-            table.floor_kl.append(divergence(truth, top(floor, len(reading.listed))))
+            trusted = divergence(truth, top(floor, len(reading.listed)))
+            if reading.against is None:
+                table.kl.append(divergence(truth, reading.listed))
+                table.floor_kl.append(trusted)
+            else:
+                table.kl.append(between(reading.against, reading.listed))
+                table.floor_kl.append(_TWO_READINGS * trusted)
+        best = max(reading.listed, key=reading.listed.__getitem__) if reading.listed else token
+        table.agrees.append(int(tie_gap_nats(truth, best, self.ends) == 0))
         if reading.chosen:
             gaps = [tie_gap_nats(rows, token, self.ends) for rows in (truth, floor)]
             table.tie_gap_nats.append(min(gaps))
@@ -131,6 +143,24 @@ def divergence(truth: Tensor, listed: Mapping[int, float]) -> float:
         truth_rest -= p
         listed_rest -= math.exp(q_log)
     p, q = max(truth_rest, _LEAST_REST), max(listed_rest, _LEAST_REST)
+    return max(0.0, total + p * math.log(p / q))
+
+
+def between(first: Mapping[int, float], second: Mapping[int, float]) -> float:
+    """Return KL in nats of one list against another.
+
+    A token that the second does not list is there as likely as its last one, which is the most
+    that it can be.
+    """
+    least = min(second.values())
+    total, first_rest, second_rest = 0.0, 1.0, 1.0
+    for token, p_log in first.items():
+        q_log = second.get(token, least)
+        p = math.exp(p_log)
+        total += p * (p_log - q_log)
+        first_rest -= p
+        second_rest -= math.exp(q_log)
+    p, q = max(first_rest, _LEAST_REST), max(second_rest, _LEAST_REST)
     return max(0.0, total + p * math.log(p / q))
 
 

@@ -15,7 +15,7 @@ from unit.gates import serving_cases
 
 ROWS = 300
 RULES = Fidelity(corpus="corpus.txt", lengths=(17, 64), tokens=1000, mutants=("leak_one",))
-PATHS: tuple[ScoredPath, ...] = ("prompt", "decode", "batch", "reuse", "beyond")
+PATHS: tuple[ScoredPath, ...] = ("prompt", "decode", "batch", "reuse", "beyond", "mixed")
 
 
 def noise(seed: str) -> list[float]:

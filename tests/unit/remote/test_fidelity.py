@@ -54,6 +54,9 @@ class Teller:
     def complete_together(self, requests: Sequence[Request]) -> list[Answer]:
         return [self.complete(each) for each in requests]
 
+    def complete_amid(self, running: Sequence[Request], late: Request) -> list[Answer]:
+        return self.complete_together([*running, late])
+
 
 def tables(engine: Teller) -> dict[str, PathTable]:
     question = Question(rules=RULES, corpus=CORPUS, bits=b"bits")
@@ -62,7 +65,7 @@ def tables(engine: Teller) -> dict[str, PathTable]:
 
 def test_every_row_of_an_honest_engine_is_read_on_every_path() -> None:
     found = tables(Teller())
-    assert set(found) == {"prefix", "decode", "batch", "reuse", "beyond"}
+    assert set(found) == {"prefix", "decode", "batch", "reuse", "beyond", "mixed", "split"}
     assert all(len(table.position) == table.asked for table in found.values())
     assert all(max(table.tie_gap_nats) == 0 for table in found.values())
 
