@@ -10,6 +10,7 @@ import torch
 import yaml
 from torch import Tensor
 
+import honest_kernels
 from inferproof.core.contract import KernelContract
 from inferproof_remote.draws import PlannedCall, Scope, make_plan
 from inferproof_remote.inputs import InputMaker, Tensors
@@ -19,10 +20,19 @@ from inferproof_remote.oracle import Oracle, Question
 LIBRARY = Path(__file__).parents[1] / "contracts" / "kernels"
 NAMES = (
     *("fused_add_rms_norm", "fused_moe", "gqa_paged_decode", "gqa_paged_prefill", "matmul"),
+    *("matmul_fp8", "nvfp4_matmul", "nvfp4_quantize"),
     *("reshape_and_cache", "rms_norm", "rotary_embedding", "silu_and_mul", "softmax"),
-    "topk_router",
+    *("top_k_top_p_sample", "top_k_top_p_sample_seeded", "topk_router"),
 )
-MODEL = {"hidden": 256, "inter": 160, "heads": 6, "kv_heads": 2, "head_dim": 64, "experts": 64}
+MODEL = {
+    "hidden": 256,
+    "inter": 160,
+    "heads": 6,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "experts": 64,
+    "vocab": 1000,
+}
 MOST = 200
 # What takes long to compute is tried on smaller sizes, and on fewer draws.
 MOST_OF = {
@@ -30,8 +40,16 @@ MOST_OF = {
     "fused_moe": 64,
     "gqa_paged_decode": 12,
     "gqa_paged_prefill": 12,
+    "matmul_fp8": 40,
+    "nvfp4_matmul": 40,
+    "nvfp4_quantize": 40,
+    "top_k_top_p_sample": 40,
+    "top_k_top_p_sample_seeded": 8,
     "reshape_and_cache": 60,
 }
+FEWER = dict.fromkeys(
+    ("matmul_fp8", "nvfp4_matmul", "nvfp4_quantize", "top_k_top_p_sample"), 10
+) | {"top_k_top_p_sample_seeded": 20}
 Compute: TypeAlias = Callable[..., Tensors]
 
 
@@ -70,8 +88,8 @@ def baseline_of(name: str) -> Compute:
 
 
 def seeds(name: str, count: int) -> range:
-    """Return `count` seeds, or a quarter for a contract that takes long."""
-    return range(count // 4 if name in MOST_OF else count)
+    """Return `count` seeds, or fewer for a contract that takes long."""
+    return range(count // FEWER.get(name, 4 if name in MOST_OF else 1))
 
 
 def seeded(seed: int) -> bytes:
@@ -254,6 +272,11 @@ HONEST: Mapping[str, tuple[Compute, ...]] = {
     "rms_norm": (_rms_two_roundings, _rms_chunked),
     "silu_and_mul": (_silu_two_roundings, _silu_by_tanh),
     "rotary_embedding": (_rope_complex,),
+    "matmul_fp8": (honest_kernels.fp8_as_on_hopper, honest_kernels.fp8_scaled_first),
+    "nvfp4_matmul": (honest_kernels.nvfp4_block_by_block,),
+    "nvfp4_quantize": (honest_kernels.nvfp4_by_reciprocals,),
+    "top_k_top_p_sample": (honest_kernels.sample_row_by_row,),
+    "top_k_top_p_sample_seeded": (honest_kernels.sample_by_mersenne,),
     "matmul": (_matmul_chunked, _matmul_backwards),
     "softmax": (_softmax_in_lanes, _softmax_base_two),
     "topk_router": (_router_after_selection, _router_other_ties),

@@ -35,6 +35,11 @@ C_TYPES: Final[Mapping[DType, str]] = {
     DType.I32: "int32_t",
     DType.I64: "int64_t",
     DType.U8: "uint8_t",
+    DType.F8E4M3: "uint8_t",
+    DType.F8E5M2: "uint8_t",
+    DType.UE4M3: "uint8_t",
+    DType.UE8M0: "uint8_t",
+    DType.F4E2M1X2: "uint8_t",
 }
 PARAM_C_TYPES: Final[Mapping[str, str]] = {"f32": "float", "i64": "int64_t"}
 

@@ -31,6 +31,11 @@ DTYPE_BYTES: Mapping[str, int] = {
     "i32": 4,
     "i64": 8,
     "u8": 1,
+    "f8e4m3": 1,
+    "f8e5m2": 1,
+    "ue4m3": 1,
+    "ue8m0": 1,
+    "f4e2m1x2": 1,
 }
 
 

@@ -28,6 +28,11 @@ _TYPES = {
     "i32": "*i32",
     "i64": "*i64",
     "u8": "*u8",
+    "f8e4m3": "*fp8e4nv",
+    "f8e5m2": "*fp8e5",
+    "ue4m3": "*fp8e4nv",
+    "ue8m0": "*u8",
+    "f4e2m1x2": "*u8",
 }
 _ALIGNED = 16
 _WARP = 32

@@ -24,6 +24,10 @@ __device__ __forceinline__ float normal(u64 bits) {
   float u = ((u32)(bits >> 40) + 1) * 5.9604645e-8f, v = (u32)(bits & 0xffffff) * 5.9604645e-8f;
   return sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
 }
+__device__ __forceinline__ float uniform(u64 bits, long long low, u64 span) {
+  const float value = low + (u32)(bits >> 40) * 5.9604645e-8f * span;
+  return fminf(value, nextafterf((float)(low + (long long)span), (float)low));
+}
 __device__ __forceinline__ unsigned short narrow_bf16(float value) {
   u32 bits = __float_as_uint(value);
   return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -34,7 +38,8 @@ __device__ __forceinline__ unsigned short narrow_f16(float value) {
   return bits;
 }
 
-// kind: 0 bf16, 1 f16, 2 f32, 3 f64, 4 i32, 5 i64, 6 u8
+// kind: 0 bf16, 1 f16, 2 f32, 3 f64, 4 i32, 5 i64, 6 u8, 7 f32 in [low, low + span), 8 e4m3,
+// 9 e5m2, 10 ue4m3, 11 ue8m0, 12 e2m1x2. The narrow ones are some octaves around 1, signed or not.
 extern "C" __global__ void ip_draw(void* out, u64 count, u64 seed, int kind, u64 low, u64 span) {
   for (u64 i = place(); i < count; i += stride()) {
     u64 bits = draw(seed, i);
@@ -45,6 +50,12 @@ extern "C" __global__ void ip_draw(void* out, u64 count, u64 seed, int kind, u64
       case 3: ((double*)out)[i] = normal(bits); break;
       case 4: ((int*)out)[i] = (int)(low + bits % span); break;
       case 5: ((u64*)out)[i] = low + bits % span; break;
+      case 7: ((float*)out)[i] = uniform(bits, (long long)low, span); break;
+      case 8: ((unsigned char*)out)[i] = (bits & 0x87) | (4 + (bits >> 8) % 6) << 3; break;
+      case 9: ((unsigned char*)out)[i] = (bits & 0x83) | (12 + (bits >> 8) % 6) << 2; break;
+      case 10: ((unsigned char*)out)[i] = (bits & 0x07) | (4 + (bits >> 8) % 6) << 3; break;
+      case 11: ((unsigned char*)out)[i] = 124 + bits % 6; break;
+      case 12: ((unsigned char*)out)[i] = (unsigned char)bits; break;
       default: ((unsigned char*)out)[i] = (unsigned char)(low + bits % span);
     }
   }
@@ -138,6 +149,14 @@ extern "C" __global__ void ip_differ(const unsigned char* from, u64 count, int b
 }
 """
 VECTOR_BYTES = 16
-KINDS = {"bf16": 0, "f16": 1, "f32": 2, "f64": 3, "i32": 4, "i64": 5, "u8": 6}
-ITEM_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "f64": 8, "i32": 4, "i64": 8, "u8": 1}
+KINDS = {
+    **{"bf16": 0, "f16": 1, "f32": 2, "f64": 3, "i32": 4, "i64": 5, "u8": 6},
+    **{"f8e4m3": 8, "f8e5m2": 9, "ue4m3": 10, "ue8m0": 11, "f4e2m1x2": 12},
+}
+UNIFORM_KIND = 7
+ITEM_BYTES = {
+    **{"bf16": 2, "f16": 2, "f32": 4, "f64": 8, "i32": 4, "i64": 8, "u8": 1},
+    **dict.fromkeys(("f8e4m3", "f8e5m2", "ue4m3", "ue8m0", "f4e2m1x2"), 1),
+}
+STRUCTURED = ("i32", "i64", "u8")  # mean something together, so that an input is a whole entry
 KERNELS = ("ip_draw", "ip_sum", "ip_next", "ip_write", "ip_flush", "ip_hold", "ip_differ")

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from inferproof_remote.cuda_driver import Driver, Function, Handle
-from inferproof_remote.cuda_kernels import ITEM_BYTES, KERNELS, KINDS, VECTOR_BYTES
+from inferproof_remote.cuda_kernels import (
+    ITEM_BYTES,
+    KERNELS,
+    KINDS,
+    STRUCTURED,
+    UNIFORM_KIND,
+    VECTOR_BYTES,
+)
 from inferproof_remote.cuda_launch import Scalar, Shape
 
 SLOTS = 4
@@ -95,9 +102,11 @@ class Harness:
         """Fill a tensor with values that `seed` decides."""
         low, high = tensor.span or (0, 2)
         span = max(1, high - low)
+        is_uniform = tensor.span is not None and tensor.dtype == "f32"
+        kind = UNIFORM_KIND if is_uniform else KINDS[tensor.dtype]
         self._run(
             *("ip_draw", tensor.count, stream),
-            [_at(address), *map(_whole, (tensor.count, seed, KINDS[tensor.dtype], low, span))],
+            [_at(address), *map(_whole, (tensor.count, seed, kind, low, span))],
         )
 
     def sum_up(
@@ -125,7 +134,7 @@ class Harness:
             [
                 *(_at(pool.address), _whole(tensor.vectors), _whole(pool.entries), _at(place)),
                 *(_at(state.sums), _at(state.key), _whole(link), _whole(pool.number)),
-                *(_whole(item.bit_length() - 1), _whole(int(tensor.dtype[0] in "iu"))),
+                *(_whole(item.bit_length() - 1), _whole(int(tensor.dtype in STRUCTURED))),
             ],
         )
 

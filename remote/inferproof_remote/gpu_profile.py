@@ -46,7 +46,9 @@ _RUN = (
     "import sys; sys.path.insert(0, {folder!r});"
     " from inferproof_remote.gpu_profiled import main; main({folder!r}, {mode!r})"
 )
-_TENSOR_DTYPES = frozenset({"bf16", "f16", "f8e4m3", "f8e5m2"})
+_TENSOR_DTYPES = frozenset(
+    {"bf16", "f16", "f8e4m3", "f8e5m2", "f4e2m1x2", "ue4m3", "ue8m0"}  # scales go along
+)
 _NO_GPU = (
     "a profile of a {} candidate needs an NVIDIA GPU, and this target has none that torch can use;"
     " compile_kernel works without one"
@@ -305,7 +307,7 @@ def _row(timed: Timed, place: int, counters: Counters) -> Json:
 
 
 def _work(kernel: Kernel, dims: Dims, timed: Timed) -> Work:
-    floats = [each.dtype for each in kernel.inputs if each.is_float]
+    floats = [each.dtype for each in kernel.inputs if each.has_families]
     return Work(
         seconds=timed.seconds_per_call,
         launches=len(timed.launches_s),

@@ -14,11 +14,13 @@ from torch import Tensor
 from inferproof_remote.draws import MIXED
 from inferproof_remote.expressions import evaluate
 from inferproof_remote.kernel import Dims, Kernel, TensorShape
+from inferproof_remote.narrow import PACKED, SCALES, in_format, values_a_column
 from inferproof_remote.numerics import DTYPES
 from inferproof_remote.stream import Stream
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 _CHANGED = (2, 4)
+_FAR_OFF = (0x77, 0xFF)  # two largest numbers of four bits, and the two most negative ones
 
 
 class InputMaker:
@@ -56,11 +58,11 @@ class InputMaker:
     def make_near(self, name: str, base: Tensors) -> dict[str, Tensor]:
         """Return `base` with a few elements changed, at places that the stream `name` draws."""
         stream = Stream(self._bits, f"near {name}")
-        changeable = [each for each in self._kernel.inputs if each.is_float]
+        changeable = [each for each in self._kernel.inputs if each.has_families]
         working = [each for each in changeable if each.name not in self._kernel.prepare]
         near = dict(base)
         for tensor in working or changeable:
-            near[tensor.name] = _change(base[tensor.name].clone(), stream)
+            near[tensor.name] = _change(base[tensor.name].clone(), tensor.dtype, stream)
         return near
 
     def _tensor(
@@ -72,14 +74,21 @@ class InputMaker:
     ) -> Tensor:
         shape = tensor.extents(dims)
         dtype = DTYPES[tensor.dtype]
-        if not tensor.is_float:
-            low, high = tensor.span or (0, 2)
-            bounds = evaluate(low, dims), evaluate(high, dims)
-            return torch.randint(*bounds, shape, generator=generator, dtype=dtype)
-        source = _Source(torch.Size(shape), dtype, generator)
+        if not tensor.has_families:
+            low, high = (evaluate(bound, dims) for bound in tensor.span or (0, 2))
+            return _between(low, high, torch.empty(shape, dtype=dtype), generator)
+        columns = shape[-1] * values_a_column(tensor.dtype)
+        source = _Source(torch.Size((*shape[:-1], columns)), dtype, generator)
         values = FAMILIES[families[0]](source) if len(families) == 1 else _mixed(source, families)
-        limit = torch.finfo(dtype).max / 4
-        return values.clamp_(-limit, limit).to(dtype).view(shape)
+        return in_format(values, tensor.dtype, dtype).view(shape)
+
+
+def _between(low: int, high: int, values: Tensor, generator: torch.Generator) -> Tensor:
+    """Fill `values` with numbers uniform in [low, high)."""
+    if not values.is_floating_point():
+        return values.random_(low, high, generator=generator)
+    below = torch.nextafter(torch.tensor(float(high)), torch.tensor(float(low))).item()
+    return values.uniform_(low, high, generator=generator).clamp_(max=below)
 
 
 class _Source:
@@ -165,7 +174,7 @@ def _denormal(source: _Source) -> Tensor:
 
     Most of a row's weight is on its normal numbers, so that flushing the others is not an error.
     """
-    limits = torch.finfo(source.dtype)
+    limits = torch.finfo(source.dtype if source.dtype.is_floating_point else torch.float8_e4m3fn)
     smallest_normal = max(limits.smallest_normal, 2.0**-126)
     zeroed = torch.rand(source.rows, 1, generator=source.generator) < 0.125
     rows = source.signed_powers(-8, 24).double().mul_(smallest_normal)
@@ -187,7 +196,7 @@ FAMILIES: Mapping[str, Callable[[_Source], Tensor]] = {
 }
 
 
-def _change(values: Tensor, stream: Stream) -> Tensor:
+def _change(values: Tensor, dtype: str, stream: Stream) -> Tensor:
     """Change a few elements of `values` in place to something far off for their row.
 
     As few as two: the fewer, the less likely does a cache that samples its key see any.
@@ -195,7 +204,13 @@ def _change(values: Tensor, stream: Stream) -> Tensor:
     rows = values.view(-1, values.shape[-1])
     for _ in range(stream.between(*_CHANGED)):
         row, column = stream.below(rows.shape[0]), stream.below(rows.shape[1])
+        if dtype == PACKED:
+            rows[row, column] = _FAR_OFF[int(rows[row, column].item()) & 8 == 0]
+            continue
         size = rows[row].double().square().mean().sqrt().item() or 1.0
-        sign = -1.0 if rows[row, column].item() > 0 else 1.0
-        rows[row, column] = sign * 3.0 * size
+        now = rows[row, column].double().item()
+        if dtype in SCALES:
+            rows[row, column] = size / 4.0 if now > size else 4.0 * size
+        else:
+            rows[row, column] = (-3.0 if now > 0 else 3.0) * size
     return values

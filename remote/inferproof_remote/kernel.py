@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, cast
 from inferproof_remote import expressions
 from inferproof_remote.job import JobFormatError, as_number, as_table, as_texts
 
-FLOATS = ("bf16", "f16", "f32", "f64")
+FLOATS = ("bf16", "f16", "f32", "f64", "f8e4m3", "f8e5m2", "ue4m3", "ue8m0", "f4e2m1x2")
 Size: TypeAlias = str | int
 Dims: TypeAlias = Mapping[str, int]
 Law: TypeAlias = Literal["log_uniform", "uniform"]
@@ -15,7 +15,7 @@ Law: TypeAlias = Literal["log_uniform", "uniform"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorShape:
-    """One argument; `span` bounds integers [low, high)."""
+    """One argument; `span` bounds integers, and floats that are uniform, [low, high)."""
 
     name: str
     dtype: str
@@ -23,9 +23,9 @@ class TensorShape:
     span: tuple[Size, Size] | None
 
     @property
-    def is_float(self) -> bool:
+    def has_families(self) -> bool:
         """Whether input families apply."""
-        return self.dtype in FLOATS
+        return self.dtype in FLOATS and self.span is None
 
     def extents(self, dims: Dims) -> tuple[int, ...]:
         """Return the extents of every axis under `dims`."""

@@ -21,8 +21,16 @@ from inferproof_remote.stream import Stream
 
 _LARGEST_CALL = 1 << 18
 _ROUNDS = 2
-# Significand bits of the next lower class: float32, TF32 and float16, bfloat16, 8-bit floats.
-_LOWER_BITS = {torch.float64: 24, torch.float32: 11, torch.float16: 8, torch.bfloat16: 4}
+# Significand bits of the next lower class: float32, TF32 and float16, bfloat16, 8-bit and 4-bit.
+_LOWER_BITS = {
+    torch.float64: 24,
+    torch.float32: 11,
+    torch.float16: 8,
+    torch.bfloat16: 4,
+    torch.float8_e4m3fn: 2,
+    torch.float8_e5m2: 2,
+    torch.float8_e8m0fnu: 1,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,11 @@ DTYPES: Mapping[str, torch.dtype] = {
     "i32": torch.int32,
     "i64": torch.int64,
     "u8": torch.uint8,
+    "f8e4m3": torch.float8_e4m3fn,
+    "f8e5m2": torch.float8_e5m2,
+    "ue4m3": torch.float8_e4m3fn,
+    "ue8m0": torch.float8_e8m0fnu,
+    "f4e2m1x2": torch.uint8,
 }
 UNIT_ROUNDOFF: Mapping[str, float] = {
     "bf16": 2.0**-8,
@@ -58,7 +63,8 @@ _SURELY_KEPT = 2.0**-100
 class Bars:
     """What the contract allows: multiples of the yardstick's error, and the floor under it.
 
-    `exact` allows no other bits than those of the reference, rounded to the output's dtype.
+    `exact` allows no other bits than those of the reference, rounded to the output's dtype; of
+    dtypes of a byte no others are ever allowed, since their neighbours are far apart.
     """
 
     rms: float
@@ -122,7 +128,7 @@ def judge(got: Tensor, honest: Honest, bars: Bars, *, poisoned: bool) -> OutputE
     """Return how far `got` is from the reference; `poisoned` says what it held before the call."""
     expected = honest.expected.to(torch.float64).flatten()
     unwritten = count_unwritten(got, honest.expected) if poisoned else 0
-    if bars.exact or not got.dtype.is_floating_point:
+    if bars.exact or not got.dtype.is_floating_point or got.element_size() == 1:
         return _judge_bits(got, honest.expected, unwritten)
     length = _tile_length(got)
     values = got.flatten()

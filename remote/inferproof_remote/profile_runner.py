@@ -25,6 +25,11 @@ DTYPES = {
     "i32": torch.int32,
     "i64": torch.int64,
     "u8": torch.uint8,
+    "f8e4m3": torch.float8_e4m3fn,
+    "f8e5m2": torch.float8_e5m2,
+    "ue4m3": torch.float8_e4m3fn,
+    "ue8m0": torch.float8_e8m0fnu,
+    "f4e2m1x2": torch.uint8,
 }
 WARM_UPS = 3
 MOST_ROWS = 12
@@ -44,9 +49,12 @@ def tensor(spec: Mapping[str, Any], generator: torch.Generator) -> torch.Tensor:
     dtype, shape = DTYPES[spec["dtype"]], tuple(spec["shape"])
     if spec["span"] is not None:
         low, high = spec["span"]
+        if dtype.is_floating_point:
+            return torch.rand(shape, generator=generator).mul_(high - low).add_(low)
         return torch.randint(low, max(high, low + 1), shape, dtype=dtype, generator=generator)
     if dtype.is_floating_point:
-        return torch.randn(shape, generator=generator).to(dtype)
+        values = torch.randn(shape, generator=generator)
+        return (values.abs() if spec["dtype"].startswith("ue") else values).to(dtype)
     return torch.zeros(shape, dtype=dtype)
 
 

@@ -27,6 +27,11 @@ _PYTHON_DTYPES = {
     "i32": "int32",
     "i64": "int64",
     "u8": "uint8",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "ue4m3": "float8_e4m3fn",
+    "ue8m0": "float8_e8m0fnu",
+    "f4e2m1x2": "uint8",
 }
 
 

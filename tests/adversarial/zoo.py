@@ -35,6 +35,7 @@ MODEL = {
     "num_key_value_heads": 2,
     "head_dim": 64,
     "num_experts": 16,
+    "vocab_size": 32000,
 }
 LIMITS = Limits(memory_mib=1024, tmp_mib=64, processes=64, call_s=5.0)
 WIDE_MODEL = {**MODEL, "hidden_size": 1536, "intermediate_size": 1536}

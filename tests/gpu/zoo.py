@@ -39,6 +39,7 @@ MODEL = {
     "num_key_value_heads": 8,
     "head_dim": 128,
     "num_experts": 128,
+    "vocab_size": 32000,
 }
 LIMITS = Limits(memory_mib=4096, tmp_mib=256, processes=64, call_s=10.0)
 LARGEST = 1024

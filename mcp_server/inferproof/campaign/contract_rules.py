@@ -15,6 +15,7 @@ _SOME_EXTENT = 1024
 _FARTHEST_NEIGHBOUR = 4096
 _MOST_ELEMENTS = 1 << 36
 _FLOATS = frozenset({DType.BF16, DType.F16, DType.F32, DType.F64})
+_INTEGERS = frozenset({DType.I32, DType.I64, DType.U8})
 _RESERVED = frozenset({"prepared"})
 
 
@@ -103,12 +104,14 @@ def _expression(
 
 def _integer_ranges(contract: KernelContract) -> Iterator[Problem]:
     for field, tensor in _tensors(contract):
-        wanted = field[0] == "inputs" and tensor.dtype not in _FLOATS
+        is_input = field[0] == "inputs"
+        wanted = is_input and tensor.dtype in _INTEGERS
+        allowed = wanted or (is_input and tensor.dtype is DType.F32)
         if wanted and tensor.range is None:
             what = f"an {tensor.dtype} input needs `range: [low, high]`"
             yield Problem(field=field, what=f"{_dotted(field)}: {what}")
-        elif not wanted and tensor.range is not None:
-            what = "only integer inputs have a range"
+        elif not allowed and tensor.range is not None:
+            what = "only integer and f32 inputs have a range"
             yield Problem(field=(*field, "range"), what=f"{_dotted(field)}.range: {what}")
         if not tensor.shape:
             what = "needs at least one axis"

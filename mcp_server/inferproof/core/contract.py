@@ -18,7 +18,11 @@ SizeRange = tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
 
 
 class DType(StrEnum):
-    """Element types a tensor may have; the C ABI type is in docs/formats.md."""
+    """Element types a tensor may have; the C ABI type is in docs/formats.md.
+
+    `ue4m3` and `ue8m0` are scales, which are positive. `f4e2m1x2` is a byte of two 4-bit numbers,
+    the first in its low half; shapes count bytes.
+    """
 
     BF16 = "bf16"
     F16 = "f16"
@@ -27,6 +31,11 @@ class DType(StrEnum):
     I32 = "i32"
     I64 = "i64"
     U8 = "u8"
+    F8E4M3 = "f8e4m3"
+    F8E5M2 = "f8e5m2"
+    UE4M3 = "ue4m3"
+    UE8M0 = "ue8m0"
+    F4E2M1X2 = "f4e2m1x2"
 
 
 class Dim(Value):
@@ -39,7 +48,10 @@ class Dim(Value):
 
 
 class Tensor(Value):
-    """One argument. `like` names the input families; `range` bounds integer inputs [low, high)."""
+    """One argument. `range` bounds integer inputs [low, high), and f32 inputs that have no family.
+
+    Such an f32 input is uniform, as the random numbers of a sampler are.
+    """
 
     dtype: DType
     shape: tuple[Expression | Annotated[int, Field(ge=1)], ...]
@@ -132,7 +144,11 @@ class Reuse(Value):
 
 
 class KernelContract(Value):
-    """What must hold for one kernel. File form: docs/formats.md."""
+    """What must hold for one kernel. File form: docs/formats.md.
+
+    `engages` is the dtype of the operands that device code must give to a matrix instruction.
+    `sanitizer` says whether device code is accepted on a machine without compute-sanitizer.
+    """
 
     kind: Literal["kernel"]
     name: Name
@@ -144,6 +160,8 @@ class KernelContract(Value):
     mutates: tuple[Symbol, ...] = ()
     prepare: tuple[Symbol, ...] = ()
     reuse: Reuse = Reuse()
+    engages: DType | None = None
+    sanitizer: Literal["required", "where_present"] = "where_present"
     reference: FunctionRef
     yardstick: FunctionRef
     align: FunctionRef | None = None

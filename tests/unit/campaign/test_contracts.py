@@ -145,6 +145,7 @@ def test_shipped_contracts_load(folder: Path) -> None:
         "num_key_value_heads": 8,
         "head_dim": 128,
         "num_experts": 128,
+        "vocab_size": 32000,
         "num_experts_per_tok": 8,
     }
     sealed = load_contract(folder.parent)
