@@ -15,7 +15,7 @@ setup: $(READY) $(AIPERF)/.ready
 $(READY): pyproject.toml constraints.txt .ci/system
 	.ci/system
 	test -x $(BIN)/python || python3 -m venv .venv
-	$(PINNED) $(BIN)/python -m pip install -q -e '.[local,dev]'
+	$(PINNED) $(BIN)/python -m pip install -q -e '.[local,search,dev]'
 	touch $@
 
 # The load generator's pins fight ours, so it has an environment of its own, where the bench looks.
