@@ -47,13 +47,20 @@ def measures_of(order: Order) -> Measures:
         stages=(*(_checks(contract) if graded else ("fidelity",)), "load"),
         replicas=contract.replicas if graded else 1,
         restarts=contract.restarts if graded else 1,
-        traffic=contract.graded if graded else contract.practice,
+        traffic=_traffic(order, contract),
     )
 
 
 def _checks(contract: ServiceContract) -> tuple[Stage, ...]:
     """Return the stages that check an engine without load: those that its contract has."""
     return ("fidelity", *(("conformance",) if contract.conformance else ()))
+
+
+def _traffic(order: Order, contract: ServiceContract) -> Sequence[Traffic]:
+    """Return the shapes of a tier: the final ones, where there are any, are a promotion's alone."""
+    if order.purpose is not Purpose.GRADED:
+        return contract.practice
+    return contract.final if order.tool == "promote" and contract.final else contract.graded
 
 
 def plans_of(order: Order) -> dict[str, dict[str, Json]]:

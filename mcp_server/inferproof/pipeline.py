@@ -25,7 +25,7 @@ from inferproof.core.evidence import Evidence
 from inferproof.core.reports import JobReport, PromotionReport, Started, ToolName
 from inferproof.core.sealed import SealedContract
 from inferproof.core.values import Digest, Entry, JobStatus, Purpose, utc_now
-from inferproof.docket import Docket
+from inferproof.docket import Docket, as_attempt
 from inferproof.gates import current_digests
 from inferproof.hosts.base import Host, JobState, follow, never
 from inferproof.ledger import approvals
@@ -39,6 +39,7 @@ from inferproof.orders import Order, Round, new_job_id, tool_name
 from inferproof.promotion import promote
 from inferproof.rollout import Rollout, has_replicas
 from inferproof.search.arm import SearchArm
+from inferproof.tries import earlier_tries
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
 LAUNCH_GRACE_S = 30.0
@@ -137,16 +138,17 @@ class Keeper:
             tool, candidate, round, target=target, purpose=purpose, argv=argv, replicas=replicas
         )
         request = self._bench.request(order, arm=self._must_arm(order))
-        attempt = order.attempt(request_key)
-        entry, job_id = self.docket.record(attempt, budget_jobs=order.files.campaign.budget.jobs)
+        budget = order.files.campaign.budget
+        entry, job_id = self.docket.record(order.attempt(request_key), budget)
         if entry is None:
             return Started(job_id=job_id, is_new=False)
+        attempt = as_attempt(entry)
         known = self._bench.evidence_in_cache(order, entry)
         if known is not None:
             self._conclude(attempt, entry, known)
             return Started(job_id=job_id, is_new=True)
         try:
-            await self._bench.host(order.target).start(request)
+            await self._bench.start(request, order, attempt)
         except InfrastructureError as error:
             await self._close(attempt, entry, JobState(status=JobStatus.FAILED, failure=str(error)))
         return Started(job_id=job_id, is_new=True)
@@ -319,7 +321,8 @@ class Keeper:
         seal = self.docket.seal_before(entry)
         files = self._archive.campaign(seal)
         contract = files.contracts[attempt.contract] if attempt.contract else None
-        evidence = bare.model_copy(update={"seal": seal.digest})
+        earlier = earlier_tries(self.docket, attempt, seal)
+        evidence = bare.model_copy(update={"seal": seal.digest, "earlier": earlier})
         if contract is None:
             stored = self.docket.store(evidence)
             body = casework.outcome_body(attempt, evidence, stored, ())

@@ -37,7 +37,8 @@ class CandidateStore:
 
         Raises:
             FileFormatError: candidate.yaml or a file in the folder is not as documented.
-            NotFound: the manifest names a parent that is not stored.
+            NotFound: the manifest names a parent or a kernel that is not stored.
+            UsageError: the manifest names a kernel that the folder does not hold.
             InfrastructureError: the store cannot be written.
         """
         contents = read_tree(folder, limits=_LIMITS)
@@ -46,6 +47,7 @@ class CandidateStore:
         if parent is not None and not self.path(parent).is_dir():
             hint = "leave `parent` out, or submit the parent first"
             raise NotFound(f"parent {parent} is not a stored candidate", hint=hint)
+        self._require_kernels(candidate)
         if not self.path(candidate.digest).exists():
             try:
                 self._write(candidate.digest, contents)
@@ -53,6 +55,22 @@ class CandidateStore:
                 what = f"cannot store candidate {candidate.digest}: {error.strerror}"
                 raise InfrastructureError(what, hint=f"make room in {self._folder}") from error
         return self.get(candidate.digest)
+
+    def _require_kernels(self, candidate: Candidate) -> None:
+        """Refuse an engine that names a kernel whose files are not among its own."""
+        manifest = candidate.manifest
+        named = manifest.kernels if isinstance(manifest, EngineManifest) else {}
+        for contract, digest in named.items():
+            kernel = self.get(digest)
+            sources = {name: each for name, each in kernel.files.items() if name != MANIFEST_FILE}
+            absent = sorted(
+                n for n, each in sources.items() if each not in candidate.files.values()
+            )
+            if kernel.kernel.contract != contract or absent:
+                what = f"kernels: {digest[:12]} is for {kernel.kernel.contract}, not {contract}"
+                if absent:
+                    what = f"kernels: {', '.join(absent)} of {digest[:12]} is not in this folder"
+                raise UsageError(what, hint="copy the kernel's files as they were submitted")
 
     def get(self, digest: str) -> Candidate:
         """Return the candidate of a digest, or of its first 8 or more hex digits, re-hashed.

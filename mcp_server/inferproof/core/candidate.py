@@ -121,8 +121,9 @@ class EngineManifest(Value):
     `start` is the command of engine `command`, run in the candidate's folder; `{port}`, `{model}`
     and `{candidate}` are filled in, and the engine must answer `health` with 200 once it serves.
     `url` names what runs already: engine `endpoint`, measured but never promoted.
-    `quantisation` is what the engine does to the weights, which chooses the matched reference; the
-    contract must allow it.
+    `kernels` names kernels that it is made of, by contract: submitted candidates whose files lie in
+    this folder too. `quantisation` is what the engine does to the weights, which chooses the
+    matched reference; the contract must allow it.
     """
 
     contract: Name
@@ -133,6 +134,7 @@ class EngineManifest(Value):
     options: EngineOptions = {}
     quantisation: Quantisation = "none"
     start_s: Annotated[float, Field(gt=0, le=7200)] = 120.0
+    kernels: Annotated[dict[Name, Digest], Field(max_length=64)] = {}
     parent: Digest | None = None
     note: Annotated[str, Field(max_length=2000)] = ""
 

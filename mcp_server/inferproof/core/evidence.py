@@ -12,7 +12,7 @@ from inferproof.core.gpu_facts import GpuFacts, MachineCode
 from inferproof.core.lease_facts import LeaseFacts
 from inferproof.core.profile_facts import DeviceProfile
 from inferproof.core.search_facts import SearchFacts
-from inferproof.core.serving_facts import ServeFacts
+from inferproof.core.serving_facts import EarlierTries, ServeFacts
 from inferproof.core.values import (
     Digest,
     Incident,
@@ -246,5 +246,6 @@ class Evidence(Value):
     deploy: DeployFacts | None = None
     lease: LeaseFacts | None = None
     search: SearchFacts | None = None
+    earlier: EarlierTries | None = None
     failure: str = ""
     log_tail: str = ""

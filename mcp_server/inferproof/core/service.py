@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from inferproof.core.candidate import EngineOptions, Quantisation, RelativePath
 from inferproof.core.contract import FailureMode
+from inferproof.core.quality import Quality, Sampler
 from inferproof.core.space import Space
 from inferproof.core.traffic import Tokens, Traffic
 from inferproof.core.values import Name, Value
@@ -73,6 +74,7 @@ class Audit(Value):
     off_share_at_most: Share = 0.01
 
 
+TaskName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$")]
 CheckName = Literal[
     "stream",
     "usage",
@@ -123,6 +125,31 @@ class Conformance(Value):
     connections: Annotated[int, Field(ge=2, le=1024)] = 64
 
 
+class LmEval(Value):
+    """Tasks of lm-eval that practice checks run on both arms, where the target has that program.
+
+    `folder` of the contract's holds task files of the user's own; `limit` is how many documents.
+    """
+
+    tasks: Annotated[tuple[TaskName, ...], Field(min_length=1, max_length=32)]
+    folder: RelativePath | None = None
+    limit: Annotated[int, Field(ge=1, le=100_000)] = 100
+    wall_s: Annotated[float, Field(gt=0, le=86400)] = 1800.0
+
+
+class Tasks(Value):
+    """What both arms are asked, and by how much the candidate's share of right answers may be less.
+
+    `file` is one JSON object a line. Of a `private` one, results tell counts and never an id.
+    """
+
+    file: RelativePath
+    margin: Annotated[float, Field(gt=0, lt=1)]
+    private: bool = False
+    at_once: Annotated[int, Field(ge=1, le=256)] = 4
+    lm_eval: LmEval | None = None
+
+
 class Aim(Value):
     """One metric on one traffic shape; `ratio_at_least` overrides the campaign's."""
 
@@ -132,12 +159,22 @@ class Aim(Value):
 
 
 class Guard(Value):
-    """A metric at a percentile that may be worse than the baseline's by this factor at most."""
+    """A metric at a percentile that may be worse than the baseline's by this factor at most.
 
-    traffic: Name
-    metric: Metric
+    `peak_memory_mib` is of all replicas together and of no traffic; neither it nor `error_share`
+    has percentiles.
+    """
+
+    traffic: Name | None = None
+    metric: Metric | Literal["error_share", "peak_memory_mib"]
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95.0
     worse_at_most: Annotated[float, Field(ge=1, le=100)] = 1.1
+
+    @model_validator(mode="after")
+    def _of_a_traffic(self) -> "Guard":
+        if (self.traffic is None) != (self.metric == "peak_memory_mib"):
+            raise ValueError("`traffic` is of every metric but peak_memory_mib")
+        return self
 
 
 class EngineSpec(Value):
@@ -153,7 +190,8 @@ class Search(Value):
 
     `space` is a shipped one by name, or one's own. A configuration's score is the geometric mean
     of `metrics` over `traffic`, as ratios over the contract's own options in the same job. The best
-    `finalists` are measured against those again, `repeats` times each in a drawn order.
+    `finalists` are measured against those again, `repeats` times each in a drawn order; at once,
+    where no more than these are to be tried.
     """
 
     space: Name | Space
@@ -176,11 +214,15 @@ class ServiceContract(Value):
     replicas: Annotated[int, Field(ge=1, le=256)] = 2
     restarts: Annotated[int, Field(ge=2, le=32)] = 3
     fidelity: Fidelity
+    sampler: Sampler = Sampler()
+    quality: Quality = Quality()
     believability: Believability = Believability()
     audit: Audit = Audit()
     conformance: Conformance | None = None
+    tasks: Tasks | None = None
     practice: Annotated[tuple[Traffic, ...], Field(min_length=1, max_length=16)]
     graded: Annotated[tuple[Traffic, ...], Field(min_length=1, max_length=16)]
+    final: Annotated[tuple[Traffic, ...], Field(max_length=16)] = ()
     objectives: Annotated[tuple[Aim, ...], Field(min_length=1, max_length=64)]
     guards: Annotated[tuple[Guard, ...], Field(max_length=64)] = ()
     search: Search | None = None
@@ -188,12 +230,16 @@ class ServiceContract(Value):
 
     @model_validator(mode="after")
     def _known_traffic(self) -> "ServiceContract":
-        for tier, shapes in (("practice", self.practice), ("graded", self.graded)):
+        tiers = (("practice", self.practice), ("graded", self.graded), ("final", self.final))
+        for tier, shapes in tiers:
             names = [shape.name for shape in shapes]
             if len(set(names)) < len(names):
                 raise ValueError(f"{tier}: two traffic shapes have the same name")
         known = {shape.name for shape in self.graded}
         for rule in (*self.objectives, *self.guards):
-            if rule.traffic not in known:
+            if rule.traffic is not None and rule.traffic not in known:
                 raise ValueError(f"no graded traffic {rule.traffic!r}; there is: {sorted(known)}")
+        ramps = {(shape.name, shape.ramp) for shape in self.graded}
+        if self.final and {(shape.name, shape.ramp) for shape in self.final} != ramps:
+            raise ValueError(f"`final` has a shape for each graded one: {sorted(known)}")
         return self

@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from inferproof.core.candidate import EngineOptions, Quantisation
+from inferproof.core.quality import SamplerSetting
 from inferproof.core.service import CheckName
 from inferproof.core.values import Digest, Incident, NonNegative, Value
 
 Arm = Literal["candidate", "baseline"]
-Stage = Literal["fidelity", "conformance", "tasks", "load"]
+Stage = Literal["fidelity", "conformance", "tasks", "lm_eval", "load"]
 ScoredPath = Literal["prompt", "prefix", "decode", "batch", "reuse", "beyond", "mixed", "split"]
 Column = tuple[float, ...]
 Counts = tuple[int, ...]
@@ -24,7 +25,9 @@ class DeploymentFacts(Value):
     """One start of one arm: `ready_s` until every replica answered; `features` as probed.
 
     `features` are what the engine's answers showed, never what it claims:
-    `prompt_logprobs`, `logprobs`, `token_ids`, `stream`, `ignore_eos`.
+    `prompt_logprobs`, `logprobs`, `token_ids`, `stream`, `ignore_eos`. Of each replica,
+    `cores_each` are the cores it was given and `busiest_cores` the most that one kept busy for a
+    while; `cpu_s` and `peak_memory_mib` are of all replicas together.
     """
 
     arm: Arm
@@ -37,6 +40,10 @@ class DeploymentFacts(Value):
     features: dict[str, bool]
     incidents: tuple[Incident, ...] = ()
     log_tail: str = ""
+    cores_each: int | None = None
+    busiest_cores: NonNegative | None = None
+    cpu_s: NonNegative | None = None
+    peak_memory_mib: NonNegative | None = None
 
 
 class TokenScores(Value):
@@ -80,6 +87,50 @@ class FidelityFacts(Value):
     seconds: NonNegative
 
 
+class SamplerFacts(Value):
+    """Tokens drawn at one setting, each against what the reference would draw there.
+
+    `outside` is 1 for a token that the setting leaves out, by more than a tie. Of the others,
+    `surprise_nats` is the negative logarithm of the token's chance, `expected_nats` and
+    `variance_nats2` its mean and variance. `rank_*` have one row for each range of ranks: how often
+    a token was of it, how often it would be, and the variance of that. Of `asked` tokens, those of
+    `failed` requests did not come.
+    """
+
+    setting: SamplerSetting
+    asked: int
+    failed: int
+    outside: Counts
+    surprise_nats: Column
+    expected_nats: Column
+    variance_nats2: Column
+    rank_observed: Counts
+    rank_expected: Column
+    rank_variance: Column
+    seconds: NonNegative
+
+
+class ApartFacts(Value):
+    """How far both arms' readings of the same positions are from each other, one row each."""
+
+    sequence: Counts
+    position: Counts
+    kl: Column
+    floor_kl: Column
+
+
+class QualityFacts(Value):
+    """Both arms on the same windows, against the full-precision original; and between them.
+
+    `quantisation` is what each arm declares. `apart` is None where an arm gives no
+    log-probabilities.
+    """
+
+    arms: tuple[FidelityFacts, ...]
+    quantisation: dict[Arm, Quantisation]
+    apart: ApartFacts | None
+
+
 class MutantScores(Value):
     """The reference model with one known fault, scored like an engine."""
 
@@ -108,6 +159,35 @@ class ConformanceFacts(Value):
     restart: int
     checks: tuple[CheckFacts, ...]
     seconds: NonNegative
+
+
+class TaskFacts(Value):
+    """The answers of one start of one arm to the contract's tasks, a row a task.
+
+    `absent`: the engine has no such way to be asked; `unscored`: it gives no log-probabilities to
+    choose by; `failed`: it refused, or what came is no answer; `undecided`: the checker itself
+    ran out of time. Of the answers only digests are kept.
+    """
+
+    arm: Arm
+    restart: int
+    ids: tuple[str, ...]
+    kinds: tuple[str, ...]
+    results: tuple[
+        Literal["right", "wrong", "absent", "unscored", "failed", "unanswered", "undecided"], ...
+    ]
+    digests: tuple[Digest, ...]
+    seconds: NonNegative
+
+
+class LmEvalFacts(Value):
+    """What lm-eval reports of one arm: {task: {metric: value}}. It is told, never judged."""
+
+    arm: Arm
+    version: str
+    results: dict[str, dict[str, float]] = {}
+    seconds: NonNegative
+    failure: str = ""
 
 
 class AuditFacts(Value):
@@ -182,10 +262,22 @@ class BarFacts(Value):
     search: Digest | None
 
 
+class EarlierTries(Value):
+    """What was judged before under the same seal.
+
+    `graded` are speed verdicts on the contract, `final` those on its final traffic and the same
+    candidate.
+    """
+
+    graded: Annotated[int, Field(ge=0)]
+    final: Annotated[int, Field(ge=0)]
+
+
 class ServeFacts(Value):
     """All that was measured of an engine in one job. `bits` were drawn after the commit.
 
-    `stages` are what the job was to do; a stage that is missing from the facts was not reached.
+    `kernels` are the candidates of kernel contracts that the engine says it is made of. `stages`
+    are what the job was to do; a stage that is missing from the facts was not reached.
     `quantisation` is the candidate's, to which the reference was matched.
     """
 
@@ -195,6 +287,7 @@ class ServeFacts(Value):
     model_name: str
     model_digest: Digest
     stages: tuple[Stage, ...]
+    kernels: dict[str, Digest] = {}
     quantisation: Quantisation = "none"
     separation: Literal["separate-user", "container", "shared-account"]
     sandbox: str
@@ -205,8 +298,12 @@ class ServeFacts(Value):
     deployments: tuple[DeploymentFacts, ...]
     fidelity: tuple[FidelityFacts, ...]
     mutants: tuple[MutantScores, ...] | None
+    sampler: tuple[SamplerFacts, ...] = ()
+    quality: QualityFacts | None = None
     loads: tuple[LoadFacts, ...]
     conformance: tuple[ConformanceFacts, ...] = ()
+    tasks: tuple[TaskFacts, ...] = ()
+    lm_eval: tuple[LmEvalFacts, ...] = ()
     bar: BarFacts | None = None
 
     @property

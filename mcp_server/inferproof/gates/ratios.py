@@ -12,21 +12,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from inferproof.core.service import Guard, Metric
+from inferproof.core.service import Metric
 from inferproof.core.serving_facts import LoadFacts, ServeFacts
+from inferproof.gates.student import student, tail_of_try
 
 RESAMPLES = 2000
 LEAST = 1e-6
 _LARGEST_LOG = 700.0
-CONFIDENCE = 0.95
-# Student's two-sided 95 % quantiles for 1, 2, ... degrees of freedom; more count as the last.
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+FIRST_TAIL = tail_of_try(0)
+MOST_RESTARTS = 200
 HIGHER_IS_BETTER = frozenset({"output_tokens_per_s", "requests_per_s"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """How much better the candidate is: `value`, its 95 % interval, and the A/A floor (>= 1)."""
+    """How much better the candidate is: `value`, its interval, and the A/A floor (>= 1).
+
+    The interval leaves out `tail` on either side. `restarts`, `center_log` and `spread_log` are the
+    count, mean and standard deviation of the logarithms of the restarts' own ratios.
+    """
 
     value: float
     low: float
@@ -34,11 +38,28 @@ class Ratio:
     floor: float
     candidate: float
     baseline: float
+    tail: float
+    restarts: int
+    center_log: float = 0.0
+    spread_log: float = math.inf
 
     @property
     def is_beyond_floor(self) -> bool:
         """Whether the gain is larger than what the baseline gains over itself."""
         return self.value > self.floor
+
+    def detectable(self, asked: float) -> float:
+        """Return the least gain that so many restarts could have shown to be above `asked`."""
+        half = _half_width(self.tail, self.restarts, self.spread_log)
+        return max(self.floor, asked * math.exp(min(half, _LARGEST_LOG)))
+
+    def settled_after(self, asked: float) -> int | None:
+        """Return about how many restarts would tell this gain from `asked`, if any number would."""
+        distance = abs(self.center_log - math.log(asked))
+        for restarts in range(max(2, self.restarts + 1), MOST_RESTARTS + 1):
+            if _half_width(self.tail, restarts, self.spread_log) < distance:
+                return restarts
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,47 +83,35 @@ def rounds_of(serve: ServeFacts, traffic: str) -> tuple[Round, ...]:
     )
 
 
-def ratio_of(serve: ServeFacts, traffic: str, metric: Metric) -> Ratio:
+def ratio_of(serve: ServeFacts, traffic: str, metric: Metric, tail: float = FIRST_TAIL) -> Ratio:
     """Return the candidate's gain; all zero when something was not measured.
 
     Repeatable: the resamples are drawn from the facts' own bits.
     """
     rounds = rounds_of(serve, traffic)
-    candidate = [_samples(each.candidate, metric) for each in rounds]
-    baseline = [_samples(each.baseline, metric) for each in rounds]
+    candidate = [samples(each.candidate, metric) for each in rounds]
+    baseline = [samples(each.baseline, metric) for each in rounds]
     if not rounds or not all(candidate) or not all(baseline):
-        return Ratio(value=0, low=0, high=0, floor=1, candidate=0, baseline=0)
+        return Ratio(
+            value=0, low=0, high=0, floor=1, candidate=0, baseline=0, tail=tail, restarts=0
+        )
     draw = random.Random(f"{serve.bits}:{traffic}:{metric}")  # noqa: S311 - not a secret
     resampled = sorted(_resampled(candidate, baseline, metric, draw))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = _student(
-        [_gain([a], [b], metric) for a, b in zip(candidate, baseline, strict=True)]
-    )
+    logs = [math.log(_gain([a], [b], metric)) for a, b in zip(candidate, baseline, strict=True)]
+    center, spread = fmean(logs), stdev(logs) if len(logs) > 1 else math.inf
+    half = _half_width(tail, len(logs), spread)
     return Ratio(
         value=_gain(candidate, baseline, metric),
-        low=min(low, percentile(resampled, tail)),
-        high=max(high, percentile(resampled, 1 - tail)),
+        low=min(math.exp(center - half), percentile(resampled, tail)),
+        high=max(math.exp(min(center + half, _LARGEST_LOG)), percentile(resampled, 1 - tail)),
         floor=_floor(baseline),
         candidate=_middle(candidate),
         baseline=_middle(baseline),
+        tail=tail,
+        restarts=len(logs),
+        center_log=center,
+        spread_log=spread,
     )
-
-
-def guard_ratio(serve: ServeFacts, guard: Guard) -> float:
-    """Return by which factor a percentile got worse; infinite when it was not measured."""
-    rounds = rounds_of(serve, guard.traffic)
-    arms = (
-        [v for each in rounds for v in _samples(each.candidate, guard.metric)],
-        [v for each in rounds for v in _samples(each.baseline, guard.metric)],
-    )
-    if not all(arms):
-        return math.inf
-    share = guard.percentile / 100
-    if guard.metric in HIGHER_IS_BETTER:
-        candidate, baseline = (percentile(sorted(arm), 1 - share) for arm in arms)
-        return baseline / candidate if candidate > 0 else math.inf
-    candidate, baseline = (percentile(sorted(arm), share) for arm in arms)
-    return candidate / baseline if baseline > 0 else math.inf
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -113,7 +122,8 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-def _samples(run: LoadFacts, metric: Metric) -> tuple[float, ...]:
+def samples(run: LoadFacts, metric: Metric) -> tuple[float, ...]:
+    """Return a run's values of a metric; none if any of them is not a time or a rate."""
     match metric:
         case "ttft_ms":
             found = run.ttft_ms
@@ -138,28 +148,25 @@ def _resampled(
     gains: list[float] = []
     for _ in range(RESAMPLES):
         chosen = [int(draw.random() * count) for _ in range(count)]
-        arms = [[_redrawn(arm[i], draw) for i in chosen] for arm in (candidate, baseline)]
+        arms = [[redrawn(arm[i], draw) for i in chosen] for arm in (candidate, baseline)]
         gains.append(_gain(arms[0], arms[1], metric))
     return gains
 
 
-def _redrawn(values: Sequence[float], draw: random.Random) -> list[float]:
+def redrawn(values: Sequence[float], draw: random.Random) -> list[float]:
+    """Return as many of `values`, drawn with replacement."""
     count = len(values)
     return [values[int(draw.random() * count)] for _ in range(count)]
 
 
-def _student(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean gain of restarts, of their logarithms.
+def _half_width(tail: float, restarts: int, spread_log: float) -> float:
+    """Return half of Student's interval of the mean of so many restarts' logarithms.
 
     One restart says nothing of how restarts differ: it has no interval of this kind.
     """
-    logs = [math.log(gain) for gain in gains]
-    if len(logs) < 2:
-        return math.inf, -math.inf
-    freedom = min(len(logs) - 1, len(_STUDENT))
-    half = _STUDENT[freedom - 1] * stdev(logs) / math.sqrt(len(logs))
-    middle = fmean(logs)
-    return math.exp(middle - half), math.exp(min(middle + half, _LARGEST_LOG))
+    if restarts < 2 or not math.isfinite(spread_log):
+        return math.inf
+    return student(tail, restarts - 1) * spread_log / math.sqrt(restarts)
 
 
 def _gain(

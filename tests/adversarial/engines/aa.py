@@ -47,7 +47,7 @@ from inferproof.core.values import Outcome, Value
 from inferproof.gates.base import ServiceCase
 from inferproof.gates.believability import Believable
 from inferproof.gates.objectives import Objectives, aims_of, asked
-from inferproof.gates.ratios import CONFIDENCE, ratio_of
+from inferproof.gates.ratios import FIRST_TAIL, ratio_of
 from inferproof.serving.engines import baseline_plan
 from inferproof_remote.serving.audit import completed
 from inferproof_remote.serving.balancer import find_haproxy
@@ -63,7 +63,7 @@ MODEL = Path(inferproof.demo.__file__).parent / "model"
 CONTRACT = Path(__file__).parents[3] / "contracts" / "services" / "completions"
 ENGINE = EngineSpec(engine="llama_cpp", options={"context": 4096})
 LIMITS: dict[str, object] = {"memory_mib": 2048, "tmp_mib": 64, "processes": 128, "call_s": 20}
-ALPHA = (1 - CONFIDENCE) / 2
+ALPHA = FIRST_TAIL
 ARMS: tuple[Arm, Arm] = ("baseline", "candidate")
 ALL = "all metrics"
 DIGEST = "0" * 64

@@ -2,14 +2,28 @@
 
 import math
 import random
+import re
 
 import pytest
 
-from inferproof.core.service import Metric
+from inferproof.core.service import Guard, Metric
+from inferproof.core.serving_facts import EarlierTries, LoadFacts
+from inferproof.core.values import Outcome
 from inferproof.gates import ratios
+from inferproof.gates.base import ServiceCase
+from inferproof.gates.guards import worsening
 from inferproof.gates.objectives import Objectives
-from inferproof.gates.ratios import guard_ratio, percentile, ratio_of
-from unit.gates.serving_cases import CONTRACT, REQUESTS, Tree, case, load_facts, said
+from inferproof.gates.ratios import percentile, ratio_of
+from unit.gates.serving_cases import (
+    CONTRACT,
+    DIGEST,
+    REQUESTS,
+    Tree,
+    case,
+    load_facts,
+    said,
+    start_facts,
+)
 
 TRIES = 400
 
@@ -112,7 +126,117 @@ def alike(draw: random.Random, restarts: int) -> list[Tree]:
 def test_a_guard_says_by_which_factor_a_percentile_got_worse() -> None:
     serve = case(rounds(0.5)).evidence.serve
     assert serve
-    assert 1.9 < guard_ratio(serve, CONTRACT.guards[0]) < 2.1
+    found = worsening(serve, CONTRACT.guards[0], CONTRACT)
+    assert found
+    assert 1.9 < found.low <= found.value < 2.1
+
+
+def guarded(metric: str, *, ours: float | None, theirs: float | None) -> tuple[str, str]:
+    """Return the verdict on an engine that is fast, where one guard has these values."""
+    guard = {"metric": metric, "worse_at_most": 1.2}
+    guard |= {} if metric == "peak_memory_mib" else {"traffic": "c4"}
+    starts = [
+        start_facts(arm, n, peak_memory_mib=ours if arm == "candidate" else theirs)
+        for n in range(2)
+        for arm in ("candidate", "baseline")
+    ]
+    whole = case(starts=starts, purpose="graded")
+    contract = whole.contract.model_copy(update={"guards": (Guard.model_validate(guard),)})
+    return said(Objectives(), whole.model_copy(update={"contract": contract}))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        (90.0, 100.0, ("pass", "accepted")),
+        (119.0, 100.0, ("pass", "accepted")),
+        (130.0, 100.0, ("fail", "guard_worse")),
+        (None, 100.0, ("inconclusive", "not_measured")),
+        (100.0, None, ("inconclusive", "not_measured")),
+    ],
+)
+def test_an_engine_that_takes_more_memory_than_is_allowed_is_refused(
+    ours: float | None, theirs: float | None, told: tuple[str, str]
+) -> None:
+    assert guarded("peak_memory_mib", ours=ours, theirs=theirs) == told
+
+
+def test_an_engine_that_fails_no_more_requests_than_the_baseline_passes_that_guard() -> None:
+    assert guarded("error_share", ours=1.0, theirs=1.0) == ("pass", "accepted")
+
+
+def tried(graded: int, *, final: int = 0, spread: float = 0.02) -> ServiceCase:
+    """Return a case of three restarts, twice as fast, after so many earlier tries."""
+    factors = (1 - spread, 1.0, 1 + spread)
+    runs = [
+        load_facts(arm, n, speed=2.0 * factors[n] if arm == "candidate" else 1.0)
+        for n in range(3)
+        for arm in ("candidate", "baseline")
+    ]
+    whole = case(runs, purpose="graded")
+    earlier = EarlierTries(graded=graded, final=final)
+    evidence = whole.evidence.model_copy(update={"earlier": earlier})
+    return whole.model_copy(update={"evidence": evidence})
+
+
+def test_the_first_try_has_the_interval_of_one_and_each_later_one_a_wider() -> None:
+    assert said(Objectives(), tried(0, spread=0.15)) == ("pass", "accepted")
+    assert said(Objectives(), tried(3, spread=0.15)) == ("inconclusive", "below_resolution")
+    assert said(Objectives(), tried(3, spread=0.02)) == ("pass", "accepted")
+    assert "speed verdict 4 under this seal" in Objectives().judge(tried(3, spread=0.02)).reason
+
+
+def test_what_is_not_settled_says_how_many_restarts_would_settle_it() -> None:
+    verdict = Objectives().judge(tried(3, spread=0.15))
+    restarts = re.search(r"about ([0-9]+) restarts of each arm would settle it", verdict.reason)
+    assert restarts
+    assert 4 <= int(restarts[1]) <= 12
+    assert restarts[1] in verdict.next_step
+
+
+def test_the_final_traffic_judges_a_candidate_once() -> None:
+    whole = tried(1, final=1)
+    contract = whole.contract.model_copy(update={"final": whole.contract.graded})
+    used = whole.model_copy(update={"contract": contract})
+    assert said(Objectives(), used) == ("inconclusive", "final_used")
+    assert said(Objectives(), whole) == ("pass", "accepted")
+
+
+def test_a_kernel_that_won_alone_is_refused_with_the_engine_that_loses() -> None:
+    whole = case(rounds(1.0), purpose="graded")
+    assert whole.evidence.serve
+    serve = whole.evidence.serve.model_copy(update={"kernels": {"rms_norm": DIGEST}})
+    evidence = whole.evidence.model_copy(update={"serve": serve})
+    verdict = Objectives().judge(whole.model_copy(update={"evidence": evidence}))
+    assert verdict.outcome is Outcome.FAIL
+    assert f"what kernel rms_norm {DIGEST[:12]} won alone is lost end to end" in verdict.reason
+
+
+def ramp(speeds: dict[int, float]) -> ServiceCase:
+    """Return a case on a ramp, the candidate so many times faster at each concurrency."""
+    whole = case(purpose="graded")
+    shape = whole.contract.graded[0].model_copy(update={"concurrency": None, "ramp": tuple(speeds)})
+    contract = whole.contract.model_copy(update={"graded": (shape,), "guards": ()})
+    assert whole.evidence.serve
+    runs = [
+        LoadFacts.model_validate(
+            load_facts(arm, n, speed=speed if arm == "candidate" else 1.0, traffic=f"c4.c{step}")
+            | {"output_tokens_per_s": 100.0 * min(step, 4) * (speed if arm == "candidate" else 1)}
+        )
+        for step, speed in speeds.items()
+        for n in range(2)
+        for arm in ("candidate", "baseline")
+    ]
+    serve = whole.evidence.serve.model_copy(update={"loads": tuple(runs)})
+    evidence = whole.evidence.model_copy(update={"serve": serve})
+    return whole.model_copy(update={"contract": contract, "evidence": evidence})
+
+
+def test_a_ramp_is_won_at_every_concurrency_and_its_knees_are_told() -> None:
+    verdict = Objectives().judge(ramp({1: 2.0, 4: 2.0, 8: 2.0}))
+    assert verdict.outcome is Outcome.PASS, verdict
+    assert "candidate at 4 in flight (1:200 4:800 8:800 tokens/s)" in verdict.reason
+    assert said(Objectives(), ramp({1: 2.0, 4: 2.0, 8: 1.0})) == ("fail", "mixed_result")
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.0, 1.0), (0.5, 2.5), (1.0, 4.0), (0.9, 3.7)])
