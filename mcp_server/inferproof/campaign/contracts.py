@@ -6,6 +6,7 @@ from pathlib import Path
 
 from inferproof.campaign.contract_rules import contract_problems, ranged_dims, shape_problems
 from inferproof.campaign.parse import Parsed, Problem, parse_bytes
+from inferproof.campaign.task_file import load_tasks
 from inferproof.campaign.tree import TreeLimits, read_tree
 from inferproof.core.canonical import digest_bytes, digest_json
 from inferproof.core.contract import Dim, KernelContract
@@ -70,6 +71,9 @@ def _service(folder: Path, path: Path, contents: Mapping[str, bytes]) -> Service
     if len(contents.get(corpus, b"")) < _LEAST_CORPUS_BYTES:
         what = f"fidelity.corpus: {corpus!r} is not a text of at least {_LEAST_CORPUS_BYTES} bytes"
         raise parsed.error([Problem(field=("fidelity", "corpus"), what=what)])
+    tasks = parsed.value.tasks
+    if tasks is not None:
+        load_tasks(contents.get(tasks.file, b""), path=str(folder / tasks.file))
     return parsed.value
 
 

@@ -30,6 +30,7 @@ from inferproof.gates.provenance import Provenance
 from inferproof.gates.serving import Serving
 from inferproof.gates.source import gate_digest
 from inferproof.gates.speed import Speedup
+from inferproof.gates.tasks import TasksDone
 
 GATES: tuple[Gate[Case], ...] = (
     Compiled(),
@@ -47,7 +48,10 @@ FIDELITY_GATES: tuple[Gate[ServiceCase], ...] = (
     FidelityArmed(),
     FidelityGate(),
 )
-STAGE_GATES: tuple[tuple[str, Gate[ServiceCase]], ...] = (("conformance", Conforms()),)
+STAGE_GATES: tuple[tuple[str, Gate[ServiceCase]], ...] = (
+    ("conformance", Conforms()),
+    ("tasks", TasksDone()),
+)
 LOAD_GATES: tuple[Gate[ServiceCase], ...] = (Believable(), Audited(), Bar(), Objectives())
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.APPROVAL_REQUIRED, Outcome.PASS)
