@@ -5,7 +5,7 @@ asks next settles it and goes on. A job that is lost has no result and is not co
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -131,8 +131,9 @@ class SearchArm:
     def _round(self, sealed: SealedContract, found: Standing) -> Round:
         search = _rules(sealed)
         if found.phase == "confirm":
-            best = best_of(found.explored, search.finalists)
-            proposals = self._numbered(sealed, found, [dict(each.settings) for each in best])
+            best = [dict(each.settings) for each in best_of(found.explored, search.finalists)]
+            chosen = best or self._proposals(sealed, found, found.asked)
+            proposals = self._numbered(sealed, found, chosen)
             return Round(
                 contract=sealed.contract.name,
                 stage="confirm",
@@ -140,7 +141,7 @@ class SearchArm:
                 restarts=search.repeats,
                 until_s=None,
             )
-        count = min(search.trials_per_round, search.trials - found.counted)
+        count = min(search.trials_per_round, found.asked - found.counted)
         job_s = self._court.sealed().campaign.budget.job_wall_s * _SHARE_OF_WALL
         return Round(
             contract=sealed.contract.name,
@@ -154,7 +155,7 @@ class SearchArm:
         self,
         sealed: SealedContract,
         found: Standing,
-        choices: "tuple[dict[str, Setting], ...] | list[dict[str, Setting]]",
+        choices: Sequence[Mapping[str, Setting]],
     ) -> tuple[Proposal, ...]:
         space, own = _space(sealed), sealed.service.baseline
         first = 1 + max((each.number for each in found.explored), default=0)

@@ -52,12 +52,13 @@ class Standing:
     @property
     def invalid(self) -> tuple[Tried, ...]:
         """The configurations that a gate refused."""
-        return tuple(each for each in self.explored if each.counts and each.fault)
+        tried = (*self.explored, *self.confirmed)
+        return tuple(each for each in tried if each.counts and each.fault)
 
     @property
     def counted(self) -> int:
         """How many configurations have been tried; what the bench failed at is none."""
-        return sum(each.counts for each in self.explored)
+        return sum(each.counts for each in self.explored or self.confirmed)
 
     @property
     def lead(self) -> tuple[Tried, ...]:
@@ -68,7 +69,8 @@ class Standing:
 def standing(contract: str, search: Search, space: Space, jobs: Sequence[Job]) -> Standing:
     """Return where a search stands after these jobs, oldest first.
 
-    It goes on to confirm when its trials or its time are spent, or all of the space was tried.
+    It goes on to confirm when its trials or its time are spent, or all of the space was tried; at
+    once, where all that it may try can be finalists.
     """
     explored = tuple(each for job in jobs for each in job.tried if each.stage == "explore")
     confirmed = _newest([job.tried for job in jobs])
@@ -77,11 +79,10 @@ def standing(contract: str, search: Search, space: Space, jobs: Sequence[Job]) -
     every = choices_of(space, search.trials + 1)
     asked = search.trials if every is None else min(search.trials, len(every) - 1)
     is_over = counted >= asked or seconds >= search.wall_s
-    is_confirmed = any(each.counts for each in confirmed)
     phase: Phase = "explore"
-    if is_confirmed or (is_over and not best_of(explored, 1)):
+    if any(each.counts for each in confirmed) or (is_over and not best_of(explored, 1)):
         phase = "done"
-    elif is_over:
+    elif is_over or (asked <= search.finalists and not explored):
         phase = "confirm"
     return Standing(
         contract=contract,

@@ -1,6 +1,5 @@
 """Spaces: what ships can be planned, every choice of it; a wrong declaration is refused."""
 
-
 import pytest
 from pydantic import ValidationError
 
