@@ -40,9 +40,11 @@ def needed(order: Order) -> tuple[Candidate, SealedContract]:
 def measures_of(order: Order) -> Measures:
     """Return what an order measures: only graded runs have the sealed traffic and restarts."""
     contract = needed(order)[1].service
-    if order.tool == "check_numerics":
-        return Measures(stages=_checks(contract), replicas=1, restarts=1, traffic=())
     graded = order.purpose is Purpose.GRADED
+    if order.tool == "check_numerics":
+        asked = contract.tasks is not None and contract.tasks.lm_eval is not None
+        more: tuple[Stage, ...] = ("lm_eval",) if asked and not graded else ()
+        return Measures(stages=(*_checks(contract), *more), replicas=1, restarts=1, traffic=())
     return Measures(
         stages=(*(_checks(contract) if graded else ("fidelity",)), "load"),
         replicas=contract.replicas if graded else 1,
@@ -53,7 +55,8 @@ def measures_of(order: Order) -> Measures:
 
 def _checks(contract: ServiceContract) -> tuple[Stage, ...]:
     """Return the stages that check an engine without load: those that its contract has."""
-    return ("fidelity", *(("conformance",) if contract.conformance else ()))
+    asked: dict[Stage, object] = {"conformance": contract.conformance, "tasks": contract.tasks}
+    return ("fidelity", *(stage for stage, rules in asked.items() if rules is not None))
 
 
 def _traffic(order: Order, contract: ServiceContract) -> Sequence[Traffic]:
@@ -64,10 +67,10 @@ def _traffic(order: Order, contract: ServiceContract) -> Sequence[Traffic]:
 
 
 def plans_of(order: Order) -> dict[str, dict[str, Json]]:
-    """Return how the replicas of each arm are started; without load there is no baseline."""
+    """Return how the replicas of each arm are started; what is only checked has no baseline."""
     candidate, sealed = needed(order)
     plans = {"candidate": candidate_plan(candidate.engine).as_json()}
-    if "load" in measures_of(order).stages:
+    if {"load", "tasks", "lm_eval"}.intersection(measures_of(order).stages):
         baseline = sealed.service.baseline
         if order.bar is not None:
             baseline = baseline.model_copy(update={"options": order.bar.options})

@@ -58,7 +58,11 @@ def request(order: ServeOrder) -> JobRequest:
             "limits": order.limits.model_dump(mode="json"),
             "threads": order.threads,
             "model": {"name": order.model_name, "path": order.model_path},
-            "tools": {"aiperf": target.aiperf, "haproxy": target.haproxy},
+            "tools": {
+                "aiperf": target.aiperf,
+                "haproxy": target.haproxy,
+                "lm_eval": target.lm_eval,
+            },
             "plans": dict(order.plans),
             "replicas": order.replicas,
             "restarts": order.restarts,

@@ -95,7 +95,7 @@ class Target(Value):
 
     `gpus` are those that jobs lease there, by UUID; `lease_dir` is where all who share them meet.
     `models` says where a model of a campaign lies on that machine: a folder with config.json,
-    weights and tokenizer. `aiperf` and `haproxy` are programs; null finds them by name.
+    weights and tokenizer. `aiperf`, `haproxy` and `lm_eval` are programs; null finds them by name.
     A machine reached by SSH has an `address`, by itself or in the SSH configuration, and a `work`
     folder; `key` and `ssh_config` are files here, `host_key` is the only host key that counts.
     """
@@ -115,6 +115,7 @@ class Target(Value):
     models: dict[Annotated[str, Field(min_length=1, max_length=200)], AbsolutePath] = {}
     aiperf: AbsolutePath | None = None
     haproxy: AbsolutePath | None = None
+    lm_eval: AbsolutePath | None = None
     gpus: Annotated[tuple[GpuName, ...], Field(max_length=64)] = ()
     lease_dir: AbsolutePath | None = None
 

@@ -10,12 +10,14 @@ from typing import Literal, Self
 
 from inferproof_remote.incidents import BenchError, Incident
 from inferproof_remote.serving.balancer import Balancer, Door, HaProxy
+from inferproof_remote.serving.cores import shares
 from inferproof_remote.serving.plans import Place, Plan
 from inferproof_remote.serving.replica import Replica
 
 _STEP_S = 0.02
 _LOG_CHARACTERS = 4000
 _OUTSIDE_S = 10.0
+_MIB = 1 << 20
 
 Arm = Literal["candidate", "baseline"]
 
@@ -40,7 +42,7 @@ class Deployment:
     ) -> None:
         self.endpoint = plan.url.rstrip("/") if plan.url else ""
         self.ready_s: float | None = None
-        self.arm = arm
+        self.arm: Arm = arm
         self.asked = replicas
         self._plan = plan
         self._place = place
@@ -132,6 +134,20 @@ class Deployment:
                 for one in self.incidents()
             ],
             "log_tail": self.log_tail(),
+            **self._usage(),
+        }
+
+    def _usage(self) -> dict[str, object]:
+        """Return what all replicas used; nothing of an engine that runs elsewhere."""
+        used = [one.usage for one in [*self._gone, *self._replicas] if one.usage is not None]
+        busiest = [each.busiest_cores for each in used if each.busiest_cores is not None]
+        if not used or len(busiest) < len(used):
+            return {}
+        return {
+            "cores_each": len(shares().of_replica(0, self._place.threads)),
+            "busiest_cores": max(busiest),
+            "cpu_s": sum(each.cpu_s for each in used),
+            "peak_memory_mib": sum(each.peak_bytes for each in used) / _MIB,
         }
 
     def _start(self) -> None:
@@ -158,8 +174,9 @@ class Deployment:
         self._admit({one.label: one.socket for one in fresh if one.socket and one.is_healthy})
 
     def _replica(self) -> Replica:
-        self._started += 1
-        return Replica(self._plan, self._place, label=f"{self._name}-r{self._started - 1}")
+        number, self._started = self._started, self._started + 1
+        held = shares().of_replica(number, self._place.threads)
+        return Replica(self._plan, self._place, label=f"{self._name}-r{number}", cores=held)
 
     def _await_health(self, replicas: list[Replica]) -> None:
         """Wait until each of these serves or has ended, as long as the plan allows."""

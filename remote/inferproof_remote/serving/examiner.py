@@ -15,12 +15,17 @@ from inferproof_remote.serving.known import Oracle
 from inferproof_remote.serving.load import GivenUp, LoadOrder, OnProgress, run_load
 from inferproof_remote.serving.mutants import mutant_scores
 from inferproof_remote.serving.prompts import Rules, Windows
+from inferproof_remote.serving.quality import Comparison, Sizes
 from inferproof_remote.serving.quantised import Quantisation
 from inferproof_remote.serving.reference import (
     context_tokens,
     load_yardsticks,
     model_digest,
 )
+from inferproof_remote.serving.tasks import Asker
+from inferproof_remote.serving.tasks import load as load_tasks
+from inferproof_remote.serving.tasks import run as run_tasks
+from inferproof_remote.serving.sampling import Sampled, settings_of
 from inferproof_remote.stream import Stream
 
 if TYPE_CHECKING:
@@ -34,6 +39,7 @@ class Examiner:
         self.bits = bits
         self.model_digest = model_digest(order.model)
         self._order = order
+        self._comparisons: list[Comparison] = []
         fidelity = order.rules("fidelity")
         manifest = job.as_table(order.spec["manifest"], "manifest")
         corpus = order.job_dir / CHECKED / "contract" / str(fidelity["corpus"])
@@ -56,17 +62,52 @@ class Examiner:
     def examine(self, client: Client, features: Features, arm: Arm, restart: int) -> "Facts":
         """Return how far the engine is from the reference, as `FidelityFacts`."""
         found = examine(client, features, self._question, self._yardsticks)
-        return {
-            "arm": arm,
-            "restart": restart,
-            "lengths": found.lengths,
-            "scores": found.scores(),
-            "seconds": found.seconds,
-        }
+        return {"arm": arm, "restart": restart, **found.as_facts()}
+
+    def sampler(self, client: Client, features: Features) -> "list[Facts]":
+        """Return what the engine draws at each setting of the contract, as `SamplerFacts`."""
+        rules = self._order.rules("sampler")
+        sampled = Sampled(
+            engine=client,
+            features=features,
+            windows=Windows(self._question.corpus, self._yardsticks.vocabulary),
+            yardsticks=self._yardsticks,
+            stream=Stream(self.bits, "sampler"),
+            tie_nats=self._question.rules.tie_nats,
+        )
+        tokens = int(job.as_number(rules["tokens"], "tokens"))
+        return [
+            {"setting": written, **sampled.measure(setting, tokens)}
+            for written, setting in settings_of(rules)
+        ]
+
+    def compare(self, client: Client, features: Features, arm: Arm, restart: int) -> None:
+        """Ask an arm what the quality of its output is judged by."""
+        self._comparison().add(arm, restart, client, features)
+
+    def quality(self) -> "Facts | None":
+        """Return the quality of both arms' output as `QualityFacts`; None if they were not asked."""
+        if not self._comparisons:
+            return None
+        baseline = job.as_table(self._order.contract["baseline"], "baseline")
+        declared = {"candidate": self.quantisation, "baseline": baseline["quantisation"]}
+        return self._comparison().facts(declared)
+
+    def _comparison(self) -> Comparison:
+        """Return what both arms are compared by, made when the first is asked."""
+        if not self._comparisons:
+            original = self._yardsticks
+            if self.quantisation != "none":
+                threads = self._order.place("baseline").threads
+                original = load_yardsticks(self._order.model, "none", threads)
+            sizes = Sizes.of(self._order.rules("quality"))
+            self._comparisons.append(Comparison(self._question, original, sizes))
+        return self._comparisons[0]
 
     def conformance(self, client: Client, features: Features, arm: Arm, restart: int) -> "Facts":
         """Return how the engine speaks the API, as `ConformanceFacts`."""
         order, vocabulary = self._order, self._yardsticks.vocabulary
+        limits = job.as_table(order.spec["limits"], "limits")
         oracle = Oracle(
             self._yardsticks,
             Windows(self._question.corpus, vocabulary),
@@ -76,10 +117,22 @@ class Examiner:
             model=order.model,
             context=self._question.rules.context,
             connections=int(job.as_number(order.rules("conformance")["connections"], "count")),
-            answer_s=job.as_number(job.as_table(order.spec["limits"], "limits")["call_s"], "call_s"),
+            answer_s=job.as_number(
+                job.as_table(order.spec["limits"], "limits")["call_s"], "call_s"
+            ),
         )
         found = measure(client, features, oracle, asking)
         return {"arm": arm, "restart": restart, **found}
+
+    def tasks(self, client: Client, features: Features, arm: Arm) -> "Facts":
+        """Return how the engine answers the contract's tasks, the same for both arms."""
+        order, vocabulary = self._order, self._yardsticks.vocabulary
+        rules = order.rules("tasks")
+        text = order.sealed(str(rules["file"])).read_text(encoding="utf-8")
+        asked = load_tasks(text, Windows(self._question.corpus, vocabulary), vocabulary, self.bits)
+        asker = Asker(client=client, features=features, vocabulary=vocabulary)
+        at_once = int(job.as_number(rules["at_once"], "at_once"))
+        return {"arm": arm, "restart": 0, **run_tasks(asker, asked, at_once=at_once)}
 
     def mutants(self) -> "list[Facts]":
         """Return the contract's mutants, examined like engines."""

@@ -19,6 +19,7 @@ from inferproof_remote.serving.balancer import find_haproxy
 from inferproof_remote.serving.client import Client
 from inferproof_remote.serving.deployment import Arm, Deployment
 from inferproof_remote.serving.features import Features, suited
+from inferproof_remote.serving.lm_eval import EvalOrder, evaluate, find_lm_eval
 from inferproof_remote.serving.plans import Place, Plan, parse_plan
 from inferproof_remote.stream import Stream
 
@@ -68,13 +69,17 @@ class Order:
 
     def tool(self, name: str) -> Path | None:
         """Return where the target says that a program lies."""
-        path = job.as_table(self.spec["tools"], "tools")[name]
+        path = job.as_table(self.spec["tools"], "tools").get(name)
         return None if path is None else Path(str(path))
 
     @property
     def loads(self) -> bool:
         """Whether both arms are put under load."""
         return self.has("load")
+
+    def sealed(self, name: str) -> Path:
+        """Return where a file or folder of the contract lies, as it was hashed."""
+        return self.job_dir / CHECKED / "contract" / name
 
     def has(self, stage: str) -> bool:
         """Whether the job has a stage."""
@@ -95,6 +100,8 @@ class Record:
     deployments: list[Facts] = field(default_factory=list[Facts])
     fidelity: list[Facts] = field(default_factory=list[Facts])
     conformance: list[Facts] = field(default_factory=list[Facts])
+    tasks: list[Facts] = field(default_factory=list[Facts])
+    lm_eval: list[Facts] = field(default_factory=list[Facts])
     loads: list[Facts] = field(default_factory=list[Facts])
     done: int = 0
 
@@ -180,7 +187,7 @@ def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> 
         if deployment.ready_s is not None:
             client = suited(Client(deployment.endpoint).first_model())
             features = examiner.features(client)
-            if arm == "candidate" and restart == 0:
+            if restart == 0:
                 _examine(record, examiner, deployment, client, features)
             for shape in order.traffic if order.loads else ():
                 tell = record.teller(f"{shape['name']} on the {arm}, round {restart + 1}")
@@ -205,15 +212,41 @@ def _examine(
     client: Client,
     features: Features,
 ) -> None:
-    """Hold the candidate's first start against the reference, then against the API."""
-    order, arm = record.order, "candidate"
-    record.step("holding the candidate against the reference", _EXAMINE)
-    if order.has("fidelity"):
-        record.fidelity.append(examiner.examine(client, features, arm, 0))
-    if order.has("conformance"):
-        one = [f"unix:{path}" for path in deployment.sockets[:1]]  # what is asked is one replica
-        alone = replace(client, endpoint=one[0]) if one else client
-        record.conformance.append(examiner.conformance(alone, features, arm, 0))
+    """Ask the first start of an arm: the candidate first against the reference and the API."""
+    order, arm = record.order, deployment.arm
+    if arm == "candidate":
+        record.step("holding the candidate against the reference", _EXAMINE)
+        if order.has("fidelity"):
+            record.fidelity.append(examiner.examine(client, features, arm, 0))
+        if order.has("conformance"):
+            one = [f"unix:{path}" for path in deployment.sockets[:1]]
+            alone = replace(client, endpoint=one[0]) if one else client
+            record.conformance.append(examiner.conformance(alone, features, arm, 0))
+    if order.has("tasks"):
+        record.step(f"asking the {arm} the contract's tasks", 0)
+        record.tasks.append(examiner.tasks(client, features, arm))
+    if order.has("lm_eval"):
+        record.step(f"lm-eval on the {arm}", 0)
+        program = order.tool("lm_eval") or find_lm_eval()
+        told = evaluate(_eval_order(order, arm, client), program)
+        record.lm_eval.append({"arm": arm, **told})
+
+
+def _eval_order(order: Order, arm: Arm, client: Client) -> EvalOrder:
+    rules = order.rules("tasks")
+    asked = job.as_table(rules["lm_eval"], "lm_eval")
+    folder = asked["folder"]
+    return EvalOrder(
+        endpoint=client.endpoint,
+        model_name=client.model,
+        tokenizer=order.model,
+        tasks=job.as_texts(asked["tasks"], "tasks"),
+        limit=int(job.as_number(asked["limit"], "limit")),
+        folder=None if folder is None else order.sealed(str(folder)),
+        at_once=int(job.as_number(rules["at_once"], "at_once")),
+        wall_s=job.as_number(asked["wall_s"], "wall_s"),
+        work=order.job_dir / "work" / f"lm-eval-{arm}",
+    )
 
 
 def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -> Facts:
@@ -225,6 +258,7 @@ def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -
         "model_name": job.as_table(spec["model"], "model")["name"],
         "model_digest": examiner.model_digest,
         "quantisation": examiner.quantisation,
+        "kernels": job.as_table(spec["manifest"], "manifest").get("kernels", {}),
         "stages": list(job.as_texts(spec["stages"], "stages")),
         **{name: bench[name] for name in names},
         "incidents": [
@@ -233,6 +267,8 @@ def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -
         "deployments": record.deployments,
         "fidelity": record.fidelity,
         "conformance": record.conformance,
+        "tasks": record.tasks,
+        "lm_eval": record.lm_eval,
         "loads": record.loads,
     }
 
