@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from inferproof.backends import (
@@ -44,6 +44,7 @@ from inferproof.engine_orders import (
 )
 from inferproof.hosts.base import Host, JobRequest, JobState
 from inferproof.hosts.local import Local
+from inferproof.leasing import account, wish
 from inferproof.ledger.bodies import Attempt
 from inferproof.ledger.objects import ObjectStore
 from inferproof.ledger.signing import KeeperKey
@@ -88,10 +89,6 @@ class Bench:
 
     def request(self, order: Order, *, arm: bool) -> JobRequest:
         """Return the job that carries out `order`."""
-        asked = self._request(order, arm=arm)
-        return replace(asked, secret=self._secret(asked.job_id, _asked(asked)))
-
-    def _request(self, order: Order, *, arm: bool) -> JobRequest:
         campaign = order.files.campaign
         if order.tool == "run":
             return command.request(
@@ -125,6 +122,12 @@ class Bench:
             ),
         )
 
+    async def start(self, request: JobRequest, order: Order, attempt: Attempt) -> None:
+        """Start a recorded job, which will sign what it measured for exactly what it was asked."""
+        asked = replace(request, spec={**request.spec, **wish(order, attempt)})
+        secret = self._secret(asked.job_id, _asked(asked))
+        await self.host(order.target).start(replace(asked, secret=secret))
+
     async def evidence(
         self, attempt: Attempt, files: CampaignFiles, entry: Entry, state: JobState
     ) -> Evidence:
@@ -155,6 +158,7 @@ class Bench:
             artefacts=artefacts,
             failure=failure,
             log_tail=await self._log_tail(host, attempt.job_id),
+            lease=await account(host, attempt, partial(self._secret, attempt.job_id)),
             build=facts if isinstance(facts, BuildFacts) else None,
             grade=facts if isinstance(facts, GradeFacts) else None,
             profile=facts if isinstance(facts, ProfileFacts) else None,

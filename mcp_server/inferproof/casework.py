@@ -125,6 +125,7 @@ def outcome_body(
             verdicts=verdicts,
             overall=overall(verdicts)[0] if verdicts else None,
             failure=evidence.failure or None,
+            accelerator_s=evidence.lease.accelerator_s if evidence.lease else None,
         )
     )
 

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from inferproof.core.campaign import Budget
 from inferproof.core.canonical import Json, canonical_bytes
 from inferproof.core.errors import LedgerError, NotFound, SealBroken, UsageError
 from inferproof.core.evidence import Evidence
 from inferproof.core.values import Digest, Entry
+from inferproof.leasing import reserved
 from inferproof.ledger.bodies import Attempt, OutcomeOfJob, dump, parse_body
 from inferproof.ledger.seals import broken_files, read_seals
 from inferproof.ledger.store import Ledger
@@ -90,11 +92,13 @@ class Docket:
         data = canonical_bytes(evidence.model_dump(mode="json"))
         return self._ledger.objects.put_bytes(data)
 
-    def record(self, attempt: Attempt, *, budget_jobs: int) -> tuple[Entry | None, str]:
+    def record(self, attempt: Attempt, budget: Budget) -> tuple[Entry | None, str]:
         """Append the attempt, or name the job that the same request key started before.
 
+        It reserves no more of the accelerators than the budget leaves.
+
         Raises:
-            UsageError: the campaign's budget of jobs is spent.
+            UsageError: the campaign's budget of jobs or of accelerator hours is spent.
         """
         known: list[str] = []
 
@@ -104,12 +108,13 @@ class Docket:
                 known.extend(a.job_id for a in earlier if a.request_key == attempt.request_key)
             if known:
                 return None
-            if len(earlier) >= budget_jobs:
+            if len(earlier) >= budget.jobs:
                 raise UsageError(
-                    f"the campaign's budget of {budget_jobs} jobs is spent",
+                    f"the campaign's budget of {budget.jobs} jobs is spent",
                     hint="a person raises budget.jobs and seals the campaign again",
                 )
-            return dump(attempt)
+            charged = ledger.entries(("attempt", "outcome"))
+            return dump(reserved(attempt, budget.accelerator_hours, charged))
 
         entry = self._ledger.append_if(body)
         return entry, known[0] if known else attempt.job_id

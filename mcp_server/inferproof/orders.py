@@ -117,8 +117,15 @@ class Order:
         """Which evidence this order produces."""
         return kind_of(self.tool, self.contract)
 
+    @property
+    def gpu_count(self) -> int:
+        """How many of its target's GPUs it holds; an engine needs all of them."""
+        few = {"compile": 0, "grade": 1, "profile": 1}
+        return len(self.target.gpus[: few.get(self.kind)])
+
     def attempt(self, request_key: str | None) -> Attempt:
-        """Return the record of this order."""
+        """Return the record of this order, reserving its GPUs for as long as it may run."""
+        wall_s = self.files.campaign.budget.job_wall_s
         return Attempt(
             job_id=self.job_id,
             tool=self.tool,
@@ -127,4 +134,5 @@ class Order:
             contract=self.contract.contract.name if self.contract else None,
             target=self.target_name,
             request_key=request_key,
+            reserved_accelerator_s=self.gpu_count * wall_s if self.gpu_count else None,
         )

@@ -11,7 +11,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -125,32 +125,32 @@ class Lease:
     """GPUs that are held, by open files that no other program inherits."""
 
     def __init__(
-        self, yard: "Yard", holder: Mapping[str, Holder], files: Mapping[str, int]
+        self, yard: "Yard", holders: Mapping[str, Holder], files: Mapping[str, int]
     ) -> None:
         self._yard = yard
-        self._holders = dict(holder)
+        self.holders = dict(holders)
         self._files = dict(files)
 
     @property
     def gpus(self) -> tuple[str, ...]:
         """The GPUs' names, in order."""
-        return tuple(self._holders)
+        return tuple(self.holders)
 
     @property
     def tokens(self) -> Mapping[str, int]:
         """The number of this grant on each GPU."""
-        return {gpu: holder.token for gpu, holder in self._holders.items()}
+        return {gpu: holder.token for gpu, holder in self.holders.items()}
 
     def is_good(self) -> bool:
         """Whether it is still the newest, on the very lock files that everyone else sees."""
         return all(
-            self._yard.confirms(gpu, self._holders[gpu], self._files[gpu]) for gpu in self.gpus
+            self._yard.confirms(gpu, self.holders[gpu], self._files[gpu]) for gpu in self.gpus
         )
 
     def release(self, held_s: float) -> None:
         """Let go of every GPU; `held_s` teaches how long a lease takes."""
         with contextlib.suppress(OSError):  # a folder that is gone has nothing to learn
-            self._yard.note_end(self._holders, held_s)
+            self._yard.note_end(self.holders, held_s)
         for file in self._files.values():
             os.close(file)
         self._files.clear()
@@ -231,13 +231,23 @@ class Yard:
                 left = tuple(each for each in known.holders if each.token != holder.token)
                 self._write(gpu, replace(known, mean_held_s=mean_s, holders=left))
 
-    def orphans(self, gpus: Iterable[str]) -> tuple[str, ...]:
-        """Return the jobs that were given these GPUs and whose supervisors died with them."""
-        holders = [holder for gpu in gpus for holder in self.record(gpu).holders]
-        return tuple(dict.fromkeys(each.job for each in holders if not each.is_alive))
+    def orphans(self, lease: Lease) -> tuple[Holder, ...]:
+        """Return who held these GPUs, does so no more, and did not say that it had ended.
 
-    def forget(self, gpus: Iterable[str], jobs: Sequence[str]) -> None:
-        """Strike off jobs of which nothing is left, unless others are busy with the queue."""
+        Who could not share them with `lease` holds nothing now, whether or not its supervisor,
+        which may be dying, can still be seen.
+        """
+        found: dict[str, Holder] = {}
+        for gpu, mine in lease.holders.items():
+            for other in self.record(gpu).holders:
+                may_share = mine.mode == other.mode == "shared"
+                if other.job != mine.job and not (may_share and other.is_alive):
+                    found[other.job] = other
+        return tuple(found.values())
+
+    def forget(self, gpus: Iterable[str], holders: Iterable[Holder]) -> None:
+        """Strike off holders of whom nothing is left, unless others are busy with the queue."""
+        jobs = {holder.job for holder in holders}
         with self._guarded() as guard:
             for gpu in gpus if guard is not None else ():
                 known = self.record(gpu)

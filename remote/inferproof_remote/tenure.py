@@ -96,9 +96,9 @@ class Tenure:
             return
         self._lease, self.since_s = lease, time.monotonic()
         self._account(is_over=False)
-        orphans = self._yard.orphans(lease.gpus)
-        for orphan in orphans:
-            end_remains(orphan, patience_s=_REMAINS_S)
+        orphans = self._yard.orphans(lease)
+        for orphan in orphans:  # its supervisor is dying, or has nothing left but to write
+            end_remains(orphan.job, patience_s=_REMAINS_S, spared=orphan.pid)
         if orphans:
             self._yard.forget(lease.gpus, orphans)
 

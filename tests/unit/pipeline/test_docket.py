@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from inferproof import pipeline
+from inferproof.core.campaign import Budget
 from inferproof.core.errors import NotFound, SealBroken, UsageError
 from inferproof.core.values import JobStatus, Purpose, utc_now
 from inferproof.docket import Docket
@@ -47,22 +48,22 @@ def test_nothing_is_in_force_before_a_seal(docket: Docket):
 
 
 def test_the_budget_counts_attempts_and_not_repeats_of_a_request(docket: Docket):
-    first, _ = docket.record(attempt(1, "key"), budget_jobs=2)
+    first, _ = docket.record(attempt(1, "key"), Budget(jobs=2))
     assert first is not None
-    assert docket.record(attempt(2, "key"), budget_jobs=1) == (None, "run-1")
-    assert docket.record(attempt(3), budget_jobs=2)[0] is not None
+    assert docket.record(attempt(2, "key"), Budget(jobs=1)) == (None, "run-1")
+    assert docket.record(attempt(3), Budget(jobs=2))[0] is not None
     with pytest.raises(UsageError, match="budget of 2 jobs"):
-        docket.record(attempt(4), budget_jobs=2)
+        docket.record(attempt(4), Budget(jobs=2))
     assert [found.job_id for found, _ in docket.attempts()] == ["run-1", "run-3"]
 
 
 def test_requests_without_a_key_are_never_the_same(docket: Docket):
     for number in range(3):
-        assert docket.record(attempt(number), budget_jobs=9)[1] == f"run-{number}"
+        assert docket.record(attempt(number), Budget(jobs=9))[1] == f"run-{number}"
 
 
 def test_a_job_has_no_outcome_until_it_has_one(docket: Docket, ledger: Ledger):
-    docket.record(ATTEMPT, budget_jobs=1)
+    docket.record(ATTEMPT, Budget(jobs=1))
     assert docket.outcome("run-1") is None
     body = OutcomeOfJob(
         job_id="run-1",
@@ -85,7 +86,7 @@ def test_a_job_has_no_outcome_until_it_has_one(docket: Docket, ledger: Ledger):
 def attempted(keeper: Keeper, at: datetime) -> str:
     """Record an attempt of a server that died before it wrote the job's folder."""
     ledger = Ledger.open(keeper.state_dir, clock=lambda: at)
-    Docket(ledger, keeper.root).record(ATTEMPT, budget_jobs=9)
+    Docket(ledger, keeper.root).record(ATTEMPT, Budget(jobs=9))
     return ATTEMPT.job_id
 
 

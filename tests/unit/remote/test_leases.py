@@ -126,9 +126,10 @@ def test_what_a_killed_holder_held_is_free_at_once_and_its_job_is_named(
     assert yard.queue() == ()
     lease = granted(yard, "j-next", asked)
     assert lease.tokens == {"fake-0": 2}
-    assert yard.orphans(lease.gpus) == (dead_holder,)
-    yard.forget(lease.gpus, (dead_holder,))
-    assert yard.orphans(lease.gpus) == ()
+    orphans = yard.orphans(lease)
+    assert [orphan.job for orphan in orphans] == [dead_holder]
+    yard.forget(lease.gpus, orphans)
+    assert yard.orphans(lease) == ()
 
 
 def test_a_lease_whose_folder_was_deleted_does_not_hold(folder: Path):
