@@ -158,7 +158,7 @@ def launched_as(plan: LaunchPlan, variants: Sequence[tuple[int, Variant]]) -> La
                 args=(*launch.args, *((("integer", 0),) * spare)),  # scratch that it does not use
             )
         )
-    return LaunchPlan(launches=tuple(launches), workspace_bytes=plan.workspace_bytes)
+    return replace(plan, launches=tuple(launches))
 
 
 def _program() -> list[str]:

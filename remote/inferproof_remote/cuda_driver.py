@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from inferproof_remote.cuda_launch import LaunchError, Packed, Scalar, Shape, launch_config
+from inferproof_remote.tensor_maps import MAP_BYTES, TensorMap
 
 _LIBRARY = "libcuda.so.1"
 _RELAXED = 2
 _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTER = 8, 14
 _PERSISTING_L2_LIMIT = 6
 _READ_WRITE = 3
+_MAP_ALIGNMENT, _L2_PROMOTION_128 = 64, 2
 _LOWEST_ADDRESS, _ADDRESS_SPAN = 1 << 36, 1 << 45
 _TRIES = 32
 _ATTRIBUTES: Mapping[str, int] = {
@@ -261,6 +263,31 @@ class Driver:
                 *(ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0)),
             )
         return address
+
+    def encode(self, tiles: TensorMap, address: int) -> bytes:
+        """Return a tensor map of what lies at `address`, as kernels take it.
+
+        Raises:
+            LaunchError: this device takes no such map.
+        """
+        rank = len(tiles.extents)
+        room = ctypes.create_string_buffer(MAP_BYTES + _MAP_ALIGNMENT)
+        skip = -ctypes.addressof(room) % _MAP_ALIGNMENT
+        numbers = (
+            (ctypes.c_uint64 * rank)(*tiles.extents),
+            (ctypes.c_uint64 * max(1, rank - 1))(*tiles.strides_bytes),
+            (ctypes.c_uint32 * rank)(*tiles.box),
+            (ctypes.c_uint32 * rank)(*(1 for _ in tiles.extents)),
+        )
+        place, whole = ctypes.byref(room, skip), ctypes.c_uint64(address)
+        try:
+            self._call(
+                *("cuTensorMapEncodeTiled", place, tiles.item_type, rank, whole, *numbers),
+                *(0, tiles.swizzle, _L2_PROMOTION_128, 0),
+            )
+        except CudaError as error:
+            raise LaunchError(f"tensor map of {tiles.tensor}: {error}") from error
+        return room.raw[skip : skip + MAP_BYTES]
 
     def launch(self, function: Handle, shape: Shape, stream: Handle, packed: Packed) -> None:
         """Put one kernel into `stream`."""

@@ -150,12 +150,28 @@ extern "C" __global__ void ip_differ(const unsigned char* from, u64 count, int b
 """
 VECTOR_BYTES = 16
 KINDS = {
-    **{"bf16": 0, "f16": 1, "f32": 2, "f64": 3, "i32": 4, "i64": 5, "u8": 6},
-    **{"f8e4m3": 8, "f8e5m2": 9, "ue4m3": 10, "ue8m0": 11, "f4e2m1x2": 12},
+    "bf16": 0,
+    "f16": 1,
+    "f32": 2,
+    "f64": 3,
+    "i32": 4,
+    "i64": 5,
+    "u8": 6,
+    "f8e4m3": 8,
+    "f8e5m2": 9,
+    "ue4m3": 10,
+    "ue8m0": 11,
+    "f4e2m1x2": 12,
 }
 UNIFORM_KIND = 7
 ITEM_BYTES = {
-    **{"bf16": 2, "f16": 2, "f32": 4, "f64": 8, "i32": 4, "i64": 8, "u8": 1},
+    "bf16": 2,
+    "f16": 2,
+    "f32": 4,
+    "f64": 8,
+    "i32": 4,
+    "i64": 8,
+    "u8": 1,
     **dict.fromkeys(("f8e4m3", "f8e5m2", "ue4m3", "ue8m0", "f4e2m1x2"), 1),
 }
 STRUCTURED = ("i32", "i64", "u8")  # mean something together, so that an input is a whole entry

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from inferproof_remote.tensor_maps import MAP_BYTES
+
 _COOPERATIVE, _CLUSTER = 2, 4
 
-Scalar: TypeAlias = tuple[Literal["pointer", "integer", "float"], int | float]
+Scalar: TypeAlias = tuple[Literal["pointer", "integer", "float", "map"], int | float | bytes]
 Size3: TypeAlias = tuple[int, int, int]
 
 
@@ -61,7 +63,12 @@ def launch_config(shape: Shape, stream: int) -> LaunchConfig:
 
 
 _Cell: TypeAlias = (
-    ctypes.c_uint64 | ctypes.c_int64 | ctypes.c_int32 | ctypes.c_float | ctypes.c_double
+    ctypes.c_uint64
+    | ctypes.c_int64
+    | ctypes.c_int32
+    | ctypes.c_float
+    | ctypes.c_double
+    | ctypes.Array[ctypes.c_char]
 )
 
 
@@ -93,12 +100,15 @@ def _cell(value: Scalar, size: int, where: str) -> _Cell:
             return ctypes.c_int64(number)
         case ("integer", int(number)), 4 if -(1 << 31) <= number < 1 << 31:
             return ctypes.c_int32(number)
-        case ("float", number), 4:
+        case ("float", int() | float() as number), 4:
             return ctypes.c_float(number)
-        case ("float", number), 8:
+        case ("float", int() | float() as number), 8:
             return ctypes.c_double(number)
+        case ("map", bytes(encoded)), 128:
+            return ctypes.create_string_buffer(encoded, MAP_BYTES)
         case (kind, number), _:
-            raise LaunchError(f"{where} is a {kind}, {number}, which does not fit {size} bytes")
+            shown = "" if isinstance(number, bytes) else f" {number},"
+            raise LaunchError(f"{where} is a {kind},{shown} which does not fit {size} bytes")
 
 
 def _attributes(shape: Shape) -> "ctypes.Array[_LaunchAttribute]":

@@ -26,7 +26,7 @@ from inferproof_remote.incidents import BenchError
 from inferproof_remote.inputs import Tensors
 from inferproof_remote.job import as_number, as_table, as_texts
 from inferproof_remote.kernel import Dims
-from inferproof_remote.launches import LaunchPlan, Resolved, parse_launches, resolve
+from inferproof_remote.launches import LaunchPlan, Resolved, parse_asked, resolve
 from inferproof_remote.numerics import copy_bytes, tensor_of
 from inferproof_remote.stream import Stream
 from inferproof_remote.workshop import Workshop
@@ -52,7 +52,7 @@ class Candidate:
         self._order = order
         self._bits = bits
         self._harness = harness
-        self._launches = parse_launches(order.manifest["launches"])
+        self._asked = parse_asked(order.manifest)
         self._shapes = TritonShapes(order) if order.manifest["language"] == "triton" else None
         self._cubins = [] if self._shapes else [_cubin(order)]
         self._limit_s = order.limit("call_s")
@@ -146,8 +146,7 @@ class Candidate:
         plan = self._plan(dims)
         return {
             "do": verb,
-            "launches": [each.to_json() for each in plan.launches],
-            "workspace_bytes": plan.workspace_bytes,
+            **plan.to_json(),
             **tensor_rows(self._order.kernel, dims),
         }
 
@@ -157,7 +156,7 @@ class Candidate:
 
     def _resolved(self, dims: Dims) -> LaunchPlan:
         sms = device_here()["multiprocessors"]
-        return resolve(self._launches, self._order.kernel, dims, sms=sms)
+        return resolve(self._asked, self._order.kernel, dims, sms=sms)
 
     def _note_needs(self, raw: object) -> None:
         rows = [as_table(each, "needs") for each in cast("Sequence[object]", raw)]

@@ -26,7 +26,8 @@ from inferproof_remote.gpu_serve import (
 )
 from inferproof_remote.gpu_wire import Json, SharedBytes, Wire
 from inferproof_remote.job import as_table
-from inferproof_remote.launches import WORKSPACE, Argument, Resolved, parse_resolved
+from inferproof_remote.launches import PREPARED, WORKSPACE, Argument, Resolved, parse_resolved
+from inferproof_remote.tensor_maps import TensorMap, map_bytes, parse_map
 
 POISON = 0xFF
 _KEPT_BYTES = 8 << 30
@@ -37,17 +38,29 @@ class Binding:
 
     def __init__(self, driver: Driver, cubins: Sequence[bytes], spec: Mapping[str, object]) -> None:
         self._driver = driver
+        self._prepare = tuple(parse_resolved(each) for each in rows_of(spec["prepare"]))
         self._launches = tuple(parse_resolved(each) for each in rows_of(spec["launches"]))
+        self._maps = {
+            name: parse_map(each) for name, each in as_table(spec["maps"], "maps").items()
+        }
         self.inputs = tensor_plans(spec["inputs"])
         self.outputs = tensor_plans(spec["outputs"])
+        self.scratch = {
+            name: size
+            for name in (WORKSPACE, PREPARED)
+            if (size := whole_of(spec, f"{name}_bytes"))
+        }
+        sizes = {each.name: each.size_bytes for each in (*self.inputs, *self.outputs)}
+        _check_reach(self._maps, sizes | self.scratch)
         self.results = (*self.outputs, *(each for each in self.inputs if each.mutated))
-        used = sorted({each.module for each in self._launches})
+        used = sorted({each.module for each in (*self._prepare, *self._launches)})
         self._modules = {number: driver.load(cubins[number]) for number in used}
-        self._functions = tuple(
-            driver.function(self._modules[each.module], each.kernel) for each in self._launches
-        )
-        for function, launch in zip(self._functions, self._launches, strict=True):
-            function.prepare(_shape(launch))
+        self._functions = {
+            (each.module, each.kernel): driver.function(self._modules[each.module], each.kernel)
+            for each in (*self._prepare, *self._launches)
+        }
+        for launch in (*self._prepare, *self._launches):
+            self._functions[launch.module, launch.kernel].prepare(_shape(launch))
 
     def pack(self, addresses: Mapping[str, int]) -> Callable[[Handle], None]:
         """Return what launches one call on tensors at these addresses."""
@@ -61,14 +74,28 @@ class Binding:
 
     def steps(self, addresses: Mapping[str, int]) -> "list[Step]":
         """Return the launches of one call on tensors at these addresses, in order."""
-        return [
-            Step(function, _shape(launch), function.pack(_values(launch.args, addresses)))
-            for function, launch in zip(self._functions, self._launches, strict=True)
-        ]
+        return [self._step(each, addresses) for each in self._launches]
+
+    def prepare(self, addresses: Mapping[str, int]) -> None:
+        """Put the launches that come before all calls into the context's own stream."""
+        if PREPARED in self.scratch:
+            self._driver.fill(addresses[PREPARED], POISON, self.scratch[PREPARED])
+        for each in self._prepare:
+            self._step(each, addresses).launch(0)
+
+    def _step(self, launch: Resolved, addresses: Mapping[str, int]) -> "Step":
+        function = self._functions[launch.module, launch.kernel]
+        maps = {
+            name: self._driver.encode(each, addresses[each.tensor])
+            for name, each in self._maps.items()
+            if ("map", name) in launch.args
+        }
+        return Step(function, _shape(launch), function.pack(_values(launch.args, addresses, maps)))
 
     def needs(self) -> list[Json]:
         """Return what each launched kernel needs of a multiprocessor."""
-        return [{"kernel": each.name, **each.needs} for each in self._functions]
+        functions = [self._functions[each.module, each.kernel] for each in self._launches]
+        return [{"kernel": each.name, **each.needs} for each in functions]
 
     def release(self) -> None:
         """Let go of its modules."""
@@ -93,13 +120,13 @@ class Step:
 class Bound:
     """A binding with one set of tensors, for calls that are checked."""
 
-    def __init__(self, driver: Driver, binding: Binding, scratch: int, rng: random.Random) -> None:
+    def __init__(self, driver: Driver, binding: Binding, rng: random.Random) -> None:
         self.binding = binding
         sizes = {each.name: each.size_bytes for each in (*binding.inputs, *binding.outputs)}
-        if scratch:
-            sizes[WORKSPACE] = scratch
+        sizes |= binding.scratch
         self.zones = {name: gpu_memory.make_zone(driver, size, rng) for name, size in sizes.items()}
-        self.launch = binding.pack({name: zone.address for name, zone in self.zones.items()})
+        self.addresses = {name: zone.address for name, zone in self.zones.items()}
+        self.launch = binding.pack(self.addresses)
 
     @property
     def size_bytes(self) -> int:
@@ -175,9 +202,10 @@ class Launcher:
         bound = self._bind(request)
         binding, zones, driver = bound.binding, bound.zones, self._driver
         offsets = as_table(request["offsets"], "offsets")
-        for tensor in binding.inputs:
-            source = self._shared.address + whole_of(offsets, tensor.name)
-            driver.write(zones[tensor.name].address, source, tensor.size_bytes)
+        self._write_inputs(bound, offsets, fixed=True)
+        binding.prepare(bound.addresses)  # before there is anything that it may not see
+        driver.wait_all()
+        self._write_inputs(bound, offsets, fixed=False)
         for name in (*(each.name for each in binding.outputs), WORKSPACE):
             if name in zones:
                 driver.fill(zones[name].address, POISON, zones[name].size_bytes)
@@ -197,6 +225,12 @@ class Launcher:
             "needs": binding.needs(),
         }
 
+    def _write_inputs(self, bound: Bound, offsets: Mapping[str, object], *, fixed: bool) -> None:
+        for tensor in bound.binding.inputs:
+            if tensor.fixed is fixed:
+                source = self._shared.address + whole_of(offsets, tensor.name)
+                self._driver.write(bound.addresses[tensor.name], source, tensor.size_bytes)
+
     def _bind(self, request: Mapping[str, object]) -> Bound:
         """Return the shape's binding, so that a known address comes again with other contents."""
         key = str(request["shape"])
@@ -205,8 +239,7 @@ class Launcher:
                 oldest = next(iter(self._bound))
                 self._bound.pop(oldest).release(self._driver)
             binding = Binding(self._driver, self._cubins, request)
-            scratch = whole_of(request, "workspace_bytes")
-            self._bound[key] = Bound(self._driver, binding, scratch, self._rng)
+            self._bound[key] = Bound(self._driver, binding, self._rng)
         return self._bound[key]
 
     def _broken_guards(self, zones: Mapping[str, Zone], *, padded: bool) -> dict[str, int]:
@@ -243,7 +276,7 @@ class Launcher:
         self._bound.clear()
         binding = Binding(self._driver, self._cubins, request)
         zones: dict[str, Zone] = {}
-        places = self._places(binding, whole_of(request, "workspace_bytes"), zones)
+        places = self._places(binding, zones)
         calls = [binding.pack(place) for place in places]
 
         def operation(slot: int, stream: Handle) -> Sequence[int]:
@@ -260,15 +293,15 @@ class Launcher:
             allocate=lambda size: self._driver.map_apart(size, self._rng)[0],
             longest=whole_of(request, "longest"),
         )
+        binding.prepare(places[0])
+        self._driver.wait_all()
         self._timers[str(request["id"])] = ChainTimer(
             *(chain, operation, self._driver, self._shared, binding.results),
             guards=lambda: self._broken_guards(zones, padded=True),
         )
         return {}
 
-    def _places(
-        self, binding: Binding, scratch_bytes: int, zones: dict[str, Zone]
-    ) -> list[dict[str, int]]:
+    def _places(self, binding: Binding, zones: dict[str, Zone]) -> list[dict[str, int]]:
         """Return where each slot's tensors lie; note every zone that is made for them."""
 
         def zone_at(name: str, size_bytes: int) -> int:
@@ -278,8 +311,7 @@ class Launcher:
         common = {
             each.name: zone_at(each.name, each.size_bytes) for each in binding.inputs if each.fixed
         }
-        if scratch_bytes:
-            common[WORKSPACE] = zone_at(WORKSPACE, scratch_bytes)
+        common |= {name: zone_at(name, size) for name, size in binding.scratch.items()}
         changing = [each for each in (*binding.inputs, *binding.outputs) if not each.fixed]
         return [
             common | {t.name: zone_at(f"{t.name} {slot}", t.size_bytes) for t in changing}
@@ -304,9 +336,21 @@ def main(socket_fd: int, shared_fd: int, shared_bytes: int) -> None:
     serve(wire, launcher.answer)
 
 
-def _values(args: Sequence[Argument], addresses: Mapping[str, int]) -> list[Scalar]:
+def _check_reach(maps: Mapping[str, TensorMap], sizes: Mapping[str, int]) -> None:
+    """Raise LaunchError if a map reaches beyond its tensor."""
+    for name, each in maps.items():
+        if each.tensor not in sizes or map_bytes(each) > sizes[each.tensor]:
+            raise LaunchError(f"tensor map {name} reaches beyond {each.tensor}")
+
+
+def _values(
+    args: Sequence[Argument], addresses: Mapping[str, int], maps: Mapping[str, bytes]
+) -> list[Scalar]:
     values: list[Scalar] = []
     for kind, value in args:
+        if kind == "map":
+            values.append(("map", maps[str(value)]))
+            continue
         if kind == "tensor":
             if str(value) not in addresses:
                 raise LaunchError(f"there is no {value}: its size is 0")

@@ -30,7 +30,7 @@ _MODULES = (
         "gpu_chain",
         "gpu_launcher",
     ),
-    *("gpu_memory", "gpu_serve", "gpu_wire", "job", "kernel", "launches", "tail"),
+    *("gpu_memory", "gpu_serve", "gpu_wire", "job", "kernel", "launches", "tail", "tensor_maps"),
 )
 _INSIDE = PurePosixPath("/bench")
 _RUN = (

@@ -16,7 +16,7 @@ from statistics import median
 from inferproof_remote.cuda_driver import CudaError, Driver, Handle
 from inferproof_remote.cuda_launch import LaunchError, Shape
 from inferproof_remote.gpu_launcher import Binding, Bound, Step, StreamRecorder
-from inferproof_remote.gpu_serve import device_json, whole_of
+from inferproof_remote.gpu_serve import device_json
 from inferproof_remote.job import as_table, as_texts
 
 _WARM_UPS, _ROUNDS, _IN_GRAPH = 3, 7, 20
@@ -43,14 +43,15 @@ class Call:
         cubins = [(place / name).read_bytes() for name in as_texts(asked["cubins"], "cubins")]
         binding = Binding(driver, cubins, asked)
         rng = random.Random(0)  # noqa: S311 (where tensors lie is no secret here)
-        bound = Bound(driver, binding, whole_of(asked, "workspace_bytes"), rng)
-        addresses = {name: zone.address for name, zone in bound.zones.items()}
+        bound = Bound(driver, binding, rng)
+        addresses = bound.addresses
         for tensor in binding.inputs:
             data = (place / f"{tensor.name}.bin").read_bytes()
             _write(driver, addresses[tensor.name], data)
         for name, zone in bound.zones.items():
             if name not in {each.name for each in binding.inputs}:
                 driver.fill(zone.address, 0, zone.size_bytes)
+        binding.prepare(addresses)
         self.launch = bound.launch
         self.steps = binding.steps(addresses)
         self.needs = binding.needs()

@@ -10,8 +10,9 @@ from typing import Literal, TypeAlias, cast
 from inferproof_remote.expressions import ExpressionError, evaluate
 from inferproof_remote.job import JobFormatError, as_number, as_table, as_texts
 from inferproof_remote.kernel import Dims, Kernel, Size
+from inferproof_remote.tensor_maps import MapAsked, TensorMap, UnfitMap, parse_maps, resolve_map
 
-WORKSPACE = "workspace"
+WORKSPACE, PREPARED = "workspace", "prepared"
 MULTIPROCESSORS = "sms"
 _LARGEST_GRID = ((1 << 31) - 1, 65535, 65535)
 _LARGEST_BLOCK = (1024, 1024, 64)
@@ -20,7 +21,7 @@ _LARGEST_WORKSPACE_BYTES = 1 << 34
 _LARGEST_SHARED_BYTES = 1 << 18
 _LARGEST_CLUSTER = (16, 16, 16)
 
-Argument: TypeAlias = tuple[Literal["tensor", "integer", "float"], str | int | float]
+Argument: TypeAlias = tuple[Literal["tensor", "map", "integer", "float"], str | int | float]
 Size3: TypeAlias = tuple[int, int, int]
 
 
@@ -66,11 +67,52 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """All that a manifest says of launches.
+
+    `prepare` is launched, untimed, whenever the contract's `prepare` inputs changed, and fills the
+    memory `prepared`, which the launches of a call may read.
+    """
+
+    launches: tuple[Launch, ...]
+    prepare: tuple[Launch, ...] = ()
+    prepared_bytes: Size = 0
+    maps: Mapping[str, MapAsked] = field(default_factory=dict[str, MapAsked])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
     """All launches of one call, in order, and the scratch memory that they share."""
 
     launches: tuple[Resolved, ...]
     workspace_bytes: int
+    prepare: tuple[Resolved, ...] = ()
+    prepared_bytes: int = 0
+    maps: Mapping[str, TensorMap] = field(default_factory=dict[str, TensorMap])
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plan as part of a request."""
+        return {
+            "launches": [each.to_json() for each in self.launches],
+            "workspace_bytes": self.workspace_bytes,
+            "prepare": [each.to_json() for each in self.prepare],
+            "prepared_bytes": self.prepared_bytes,
+            "maps": {name: each.to_json() for name, each in self.maps.items()},
+        }
+
+
+def parse_asked(manifest: Mapping[str, object]) -> Asked:
+    """Return what the manifest says of launches.
+
+    Raises:
+        JobFormatError: it has another form.
+    """
+    return Asked(
+        launches=parse_launches(manifest["launches"]),
+        prepare=parse_launches(manifest.get("prepare_launches", ())),
+        prepared_bytes=_size(manifest.get("prepared_bytes", 0)),
+        maps=parse_maps(manifest.get("tensor_maps", {})),
+    )
 
 
 def parse_launches(raw: object) -> tuple[Launch, ...]:
@@ -100,7 +142,7 @@ def parse_resolved(raw: object) -> Resolved:
     )
 
 
-def resolve(launches: Sequence[Launch], kernel: Kernel, dims: Dims, *, sms: int) -> LaunchPlan:
+def resolve(asked: Asked, kernel: Kernel, dims: Dims, *, sms: int) -> LaunchPlan:
     """Return the launches of a call under `dims` on a device with `sms` multiprocessors.
 
     Raises:
@@ -108,17 +150,40 @@ def resolve(launches: Sequence[Launch], kernel: Kernel, dims: Dims, *, sms: int)
     """
     integers = {name: value for name, value in kernel.params.items() if isinstance(value, int)}
     names = {MULTIPROCESSORS: sms, **integers, **dims}
+    maps = tuple(asked.maps)
     try:
-        resolved = tuple(_resolve(each, kernel, names) for each in launches)
-        scratch = max((evaluate(each.workspace_bytes, names) for each in launches), default=0)
-    except ExpressionError as error:
+        plan = LaunchPlan(
+            launches=tuple(_resolve(each, kernel, names, maps) for each in asked.launches),
+            workspace_bytes=max(
+                (evaluate(each.workspace_bytes, names) for each in asked.launches), default=0
+            ),
+            prepare=tuple(_resolve(each, kernel, names, maps) for each in asked.prepare),
+            prepared_bytes=evaluate(asked.prepared_bytes, names),
+            maps={name: resolve_map(each, kernel, names) for name, each in asked.maps.items()},
+        )
+    except (ExpressionError, UnfitMap) as error:
         raise UnfitLaunch(str(error)) from error
-    if not 0 <= scratch <= _LARGEST_WORKSPACE_BYTES:
-        raise UnfitLaunch(f"workspace_bytes is {scratch}, beyond 0..{_LARGEST_WORKSPACE_BYTES}")
-    return LaunchPlan(launches=resolved, workspace_bytes=scratch)
+    for what in ("workspace_bytes", "prepared_bytes"):
+        size = plan.workspace_bytes if what == "workspace_bytes" else plan.prepared_bytes
+        if not 0 <= size <= _LARGEST_WORKSPACE_BYTES:
+            raise UnfitLaunch(f"{what} is {size}, beyond 0..{_LARGEST_WORKSPACE_BYTES}")
+    _check_prepare(plan, kernel)
+    return plan
 
 
-def _resolve(launch: Launch, kernel: Kernel, names: Mapping[str, int]) -> Resolved:
+def _check_prepare(plan: LaunchPlan, kernel: Kernel) -> None:
+    """Raise UnfitLaunch if what is not timed is given more than the contract lets it have."""
+    for launch in plan.prepare:
+        named = {str(value) for kind, value in launch.args if kind == "tensor"}
+        named |= {plan.maps[str(value)].tensor for kind, value in launch.args if kind == "map"}
+        if named - {*kernel.prepare, PREPARED}:
+            more = ", ".join(sorted(named - {*kernel.prepare, PREPARED}))
+            raise UnfitLaunch(f"kernel {launch.kernel} is not timed and may not be given {more}")
+
+
+def _resolve(
+    launch: Launch, kernel: Kernel, names: Mapping[str, int], maps: Sequence[str] = ()
+) -> Resolved:
     grid, block = _size3(launch.grid, names), _size3(launch.block, names)
     cluster = None if launch.cluster is None else _size3(launch.cluster, names)
     shared = evaluate(launch.shared_bytes, names)
@@ -138,7 +203,10 @@ def _resolve(launch: Launch, kernel: Kernel, names: Mapping[str, int]) -> Resolv
         cluster=cluster,
         cooperative=launch.cooperative,
         shared_bytes=shared,
-        args=tuple(_value(name, kernel, names) for name in _arguments(launch, kernel)),
+        args=tuple(
+            ("map", name) if name in maps else _value(name, kernel, names)
+            for name in _arguments(launch, kernel)
+        ),
         constants={name: evaluate(value, names) for name, value in launch.constants.items()},
     )
 
@@ -154,7 +222,7 @@ def _arguments(launch: Launch, kernel: Kernel) -> tuple[str, ...]:
 
 def _value(name: str, kernel: Kernel, names: Mapping[str, int]) -> Argument:
     tensors = {each.name for each in (*kernel.inputs, *kernel.outputs)}
-    if name in tensors or name == WORKSPACE:
+    if name in tensors or name in (WORKSPACE, PREPARED):
         return ("tensor", name)
     value = kernel.params.get(name)
     if isinstance(value, float):
@@ -194,6 +262,8 @@ def _argument(raw: object) -> Argument:
     match _list(raw):
         case ["tensor", str(name)]:
             return ("tensor", name)
+        case ["map", str(name)]:
+            return ("map", name)
         case ["integer", int(number)]:
             return ("integer", number)
         case ["float", float() | int() as number]:

@@ -29,7 +29,7 @@ from inferproof_remote.gpu_timing import LONGEST, ArmTimer, Asks
 from inferproof_remote.gpu_wire import Json, SharedBytes
 from inferproof_remote.job import as_table
 from inferproof_remote.kernel import Kernel, parse_kernel
-from inferproof_remote.launches import parse_launches, resolve
+from inferproof_remote.launches import parse_asked, resolve
 from inferproof_remote.stream import Stream
 
 ROUNDS = 15
@@ -127,14 +127,14 @@ def _bare(request: Json, cubin: bytes, *, replays: int) -> float:
     binding = Binding(driver, [cubin], json.loads(json.dumps(request)))
     tensors = (*binding.inputs, *binding.outputs)
     fixed = {each.name: _place(driver, each.size_bytes, rng) for each in tensors if each.fixed}
-    scratch = request["workspace_bytes"]
-    if isinstance(scratch, int) and scratch:
-        fixed["workspace"] = _place(driver, scratch, rng)
+    fixed |= {name: _place(driver, size, rng) for name, size in binding.scratch.items()}
     slots = [
         fixed | {t.name: _place(driver, t.size_bytes, rng) for t in tensors if not t.fixed}
         for _ in range(SLOTS)
     ]
     _draw(driver, binding.inputs, slots)
+    binding.prepare(slots[0])
+    driver.wait_all()
     calls = [binding.pack(slot) for slot in slots]
     recorder = StreamRecorder(driver)
     links = (4, 8) if replays == 1 else (40, 160)
@@ -178,12 +178,11 @@ def _place(driver: Driver, size_bytes: int, rng: random.Random) -> int:
 
 
 def _request(kernel: Kernel, spec: Mapping[str, object], dims: Mapping[str, int]) -> Json:
-    launches = parse_launches(as_table(spec["manifest"], "manifest")["launches"])
+    asked = parse_asked(as_table(spec["manifest"], "manifest"))
     sms = Driver().describe().attributes["multiprocessors"]
-    plan = resolve(launches, kernel, dims, sms=sms)
+    plan = resolve(asked, kernel, dims, sms=sms)
     return {
-        "launches": [each.to_json() for each in plan.launches],
-        "workspace_bytes": plan.workspace_bytes,
+        **plan.to_json(),
         **tensor_rows(kernel, dims),
     }
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from inferproof.core.contract import DType
 from inferproof.core.errors import UsageError
 from inferproof.core.values import Digest, Name, Value
 
@@ -55,12 +56,27 @@ class Launch(Value):
     constants: Annotated[dict[Symbol, Size], Field(max_length=32)] = {}
 
 
+class TensorMap(Value):
+    """What a bulk copy of tiles needs to know of a tensor; axes as in contracts, outermost first.
+
+    `shape` and `dtype` are the tensor's own unless it is `prepared` or `workspace`.
+    """
+
+    tensor: Symbol
+    dtype: DType | None = None
+    shape: Annotated[tuple[Size, ...], Field(min_length=1, max_length=5)] | None = None
+    box: Annotated[tuple[Size, ...], Field(min_length=1, max_length=5)]
+    swizzle: Literal[0, 32, 64, 128] = 0
+
+
 class Manifest(Value):
     """candidate.yaml. File form and C ABI: docs/formats.md.
 
     `entry` is the C function or the Python function in `source`; `prepare` optionally names one
     that is called, untimed, with the contract's `prepare` inputs. Of cuda, device code alone is
     judged: `launches` says what one call launches, in order, and `entry` is one of its kernels.
+    `prepare_launches` are its untimed step: they get the contract's `prepare` inputs alone, and
+    fill `prepared`. `tensor_maps` are arguments by name.
     """
 
     contract: Name
@@ -73,6 +89,9 @@ class Manifest(Value):
         tuple[Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}[af]?$")], ...], Field(max_length=16)
     ] = ()
     launches: Annotated[tuple[Launch, ...], Field(max_length=32)] = ()
+    prepare_launches: Annotated[tuple[Launch, ...], Field(max_length=32)] = ()
+    prepared_bytes: Size = 0
+    tensor_maps: Annotated[dict[Symbol, TensorMap], Field(max_length=16)] = {}
     parent: Digest | None = None
     note: Annotated[str, Field(max_length=2000)] = ""
 
@@ -84,6 +103,11 @@ class Manifest(Value):
 
     @model_validator(mode="after")
     def _launches_fit(self) -> "Manifest":
+        more = (self.prepare_launches, self.prepared_bytes, self.tensor_maps)
+        if any(more) and (self.language != "cuda" or not self.launches):
+            raise ValueError(
+                "`prepare_launches`, `prepared_bytes`, `tensor_maps` are for cuda with `launches`"
+            )
         if not self.launches:
             return self
         if self.language not in ("cuda", "triton") or self.prepare is not None:

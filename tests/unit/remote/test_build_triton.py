@@ -3,7 +3,7 @@
 import pytest
 
 from inferproof_remote.build_triton import Variant, launched_as, variant_of
-from inferproof_remote.launches import UnfitLaunch, parse_launches, resolve
+from inferproof_remote.launches import Asked, UnfitLaunch, parse_launches, resolve
 from shipped_kernels import load
 
 RAW = {
@@ -18,7 +18,7 @@ KERNEL, _ = load("rms_norm")
 
 def plan(tokens: int):
     dims = {"tokens": tokens, "hidden": 192}
-    return resolve(parse_launches([RAW]), KERNEL, dims, sms=132)
+    return resolve(Asked(launches=parse_launches([RAW])), KERNEL, dims, sms=132)
 
 
 def variant(tokens: int) -> dict[str, object]:

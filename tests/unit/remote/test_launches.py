@@ -5,7 +5,7 @@ import json
 import pytest
 
 from inferproof_remote.job import JobFormatError
-from inferproof_remote.launches import UnfitLaunch, parse_launches, parse_resolved, resolve
+from inferproof_remote.launches import Asked, UnfitLaunch, parse_launches, parse_resolved, resolve
 from shipped_kernels import load
 
 DIMS = {"tokens": 100, "hidden": 256}
@@ -17,7 +17,7 @@ def launch(**changes: object) -> object:
 
 def resolved(*raw: object, sms: int = 132):
     kernel, _ = load("rms_norm")
-    return resolve(parse_launches(list(raw)), kernel, DIMS, sms=sms)
+    return resolve(Asked(launches=parse_launches(list(raw))), kernel, DIMS, sms=sms)
 
 
 def test_sizes_are_expressions_over_dims_and_multiprocessors() -> None:
