@@ -209,7 +209,8 @@ class Keeper:
         for attempt, entry in self.docket.attempts():
             await self._settle(attempt, entry)
         files = self.sealed() if self.docket.ruling_seal() else open_campaign(self.root)
-        return standing.status(files.campaign, tuple(self.ledger.entries()), now=utc_now())
+        entries, told = tuple(self.ledger.entries()), self.search.told(files)
+        return standing.status(files.campaign, entries, now=utc_now(), search_of=told)
 
     def evidence(self, ref: str) -> Evidence:
         """Return stored evidence by its digest or by its job's id.

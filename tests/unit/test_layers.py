@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted([*(ROOT / "mcp_server").rglob("*.py"), *(ROOT / "remote").rglob("*.py")])
-HEAVY = ("torch", "numpy", "aiperf", "transformers", "docker", "paramiko")
+HEAVY = ("torch", "numpy", "aiperf", "transformers", "docker", "paramiko", "optuna")
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 40
 FOLDER_NAMES = {"mcp_server", "remote", "contracts", "skills"}

@@ -1,7 +1,7 @@
 """Where a campaign stands and what is left to do, from its ledger entries alone."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import cast
 
@@ -13,6 +13,22 @@ _SPEED_GATES = ("speed", "objectives")
 _GRADING_TOOLS = ("check_numerics", "run_aiperf", "promote")
 _RIGHT_GATE, _LOAD_GATE = "fidelity", "objectives"
 _NOTES_SHOWN = 5
+_SEARCH = "search_config"
+
+
+class SearchStanding(Value):
+    """Where plain search over a contract's baseline stands, in words.
+
+    `below` are the metrics on which a candidate's newest run is worse than what search found.
+    """
+
+    done: bool
+    told: str
+    below: tuple[str, ...] = ()
+
+
+SearchOf = Callable[[str, Digest | None], SearchStanding | None]
+"""Says of a contract, and the evidence of its newest candidate's judged run, how search stands."""
 
 
 class GateStanding(Value):
@@ -42,6 +58,7 @@ class ComponentStatus(Value):
     overall: Outcome | None
     gates_met: tuple[str, ...]
     gates_missing: tuple[GateStanding, ...]
+    search: SearchStanding | None = None
 
     @property
     def is_loaded(self) -> bool:
@@ -106,7 +123,19 @@ class CampaignStatus(Value):
         return "\n".join(lines)
 
 
-def status(campaign: Campaign, entries: Sequence[Entry], *, now: datetime) -> CampaignStatus:
+def no_search(contract: str, evidence: Digest | None) -> SearchStanding | None:
+    """Say that no contract asks for search."""
+    del contract, evidence
+    return None
+
+
+def status(
+    campaign: Campaign,
+    entries: Sequence[Entry],
+    *,
+    now: datetime,
+    search_of: SearchOf = no_search,
+) -> CampaignStatus:
     """Return where `campaign` stands after `entries`; approvals expire by `now`."""
     by_kind: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -115,7 +144,8 @@ def status(campaign: Campaign, entries: Sequence[Entry], *, now: datetime) -> Ca
     jobs = _open_jobs(by_kind)
     approvals = _approvals(by_kind, now)
     components = tuple(
-        _component_status(component, entries, by_kind) for component in campaign.components
+        _component_status(component, entries, by_kind, search_of)
+        for component in campaign.components
     )
     notes = [_text(entry, "text") for entry in by_kind["note"] if entry.body["author"] == "person"]
     spent = len(by_kind["attempt"]) >= campaign.budget.jobs
@@ -135,7 +165,10 @@ def status(campaign: Campaign, entries: Sequence[Entry], *, now: datetime) -> Ca
 
 
 def _component_status(
-    component: Component, entries: Sequence[Entry], by_kind: dict[str, list[Entry]]
+    component: Component,
+    entries: Sequence[Entry],
+    by_kind: dict[str, list[Entry]],
+    search_of: SearchOf,
 ) -> ComponentStatus:
     contract = component.contract
     attempts = [e for e in by_kind["attempt"] if e.body["contract"] == contract]
@@ -156,6 +189,7 @@ def _component_status(
         overall=Outcome(_text(judged[1], "overall")) if judged else None,
         gates_met=tuple(v.gate for v in verdicts if v.outcome is Outcome.PASS),
         gates_missing=tuple(_standing(v) for v in verdicts if v.outcome is not Outcome.PASS),
+        search=search_of(contract, _evidence(judged[1]) if judged else None),
     )
 
 
@@ -170,6 +204,10 @@ def _last_judged(
     for attempt in (*graded[-1:], *judged[-1:]):
         return attempt, outcomes[attempt.body["job_id"]]
     return None
+
+
+def _evidence(outcome: Entry) -> Digest | None:
+    return cast("Digest | None", outcome.body.get("evidence"))
 
 
 def _verdicts(outcome: Entry) -> tuple[Verdict, ...]:
@@ -236,7 +274,10 @@ def _next_steps(
 ) -> tuple[str, ...]:
     if not sealed:
         return ("a person runs: inferproof seal",)
-    steps = [f"call job with job_id {job.job_id}" for job in jobs]
+    steps = [
+        "call search_config" if job.tool == _SEARCH else f"call job with job_id {job.job_id}"
+        for job in jobs
+    ]
     for approval in approvals:
         promote = f"call promote with candidate {approval.candidate}"
         ask = f"a person runs: inferproof approve {approval.approval_id}; then {promote}"
@@ -244,6 +285,12 @@ def _next_steps(
     if spent:
         return (*steps, "the job budget is spent: a person amends budget.jobs and seals again")
     asked = {approval.candidate for approval in approvals}
+    searching = {job.tool for job in jobs if job.tool == _SEARCH}
+    steps += [
+        f"call search_config with contract {c.contract}: it finds the bar of graded runs"
+        for c in components
+        if c.search is not None and not c.search.done and not searching
+    ]
     return (*steps, *(_next_step(c) for c in components if c.newest_candidate not in asked))
 
 
@@ -284,7 +331,14 @@ def _component_line(component: ComponentStatus) -> str:
         gates = ", ".join(f"{gate.gate} ({gate.code})" for gate in component.gates_missing)
         word = f"{component.purpose} {component.overall}" if component.overall else "not judged"
         line += f" {word}; gates missing: {gates}" if gates else f" {word}"
-    return line
+    return line + _search_words(component.search)
+
+
+def _search_words(search: SearchStanding | None) -> str:
+    if search is None:
+        return ""
+    below = f"; BELOW WHAT PLAIN SEARCH FOUND: {', '.join(search.below)}" if search.below else ""
+    return f"; {search.told}{below}"
 
 
 def _text(entry: Entry, key: str) -> str:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from inferproof.campaign.files import CampaignFiles
 from inferproof.campaign.spaces import space_of
+from inferproof.campaign.status import SearchOf, SearchStanding
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
 from inferproof.core.reports import JobReport, Started, ToolName
 from inferproof.core.sealed import SealedContract
@@ -24,6 +25,7 @@ from inferproof.orders import Proposal, Round
 from inferproof.search.judging import best_of
 from inferproof.search.standing import Job, Standing, job_of, standing
 from inferproof.search.studies import Known, defaults_of, propose
+from inferproof.search.words import told
 from inferproof.serving.engines.settings import settled
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
@@ -94,6 +96,22 @@ class SearchArm:
         if settings:
             spec = settled(spec, space_of(contract.search), settings)
         return BarFacts(options=spec.options, search=found.evidence)
+
+    def told(self, files: CampaignFiles) -> SearchOf:
+        """Return what says of a contract how its search stands, on the campaign's target."""
+        target, is_sealed = files.campaign.target, self._court.docket.ruling_seal() is not None
+
+        def search_of(contract: str, evidence: Digest | None) -> SearchStanding | None:
+            sealed = files.contracts.get(contract)
+            rule = None if sealed is None else sealed.contract
+            if not is_sealed or sealed is None or not isinstance(rule, ServiceContract):
+                return None
+            if rule.search is None:
+                return None
+            run = self._court.docket.stored(evidence).serve if evidence else None
+            return told(rule, self.standing(sealed, target), run)
+
+        return search_of
 
     async def go_on(
         self, contract: str, *, target: str, wait_s: float, on_progress: OnProgress | None
@@ -191,7 +209,8 @@ class SearchArm:
     def _jobs(self, contract: str, target: str) -> list[tuple[Attempt, Digest | None]]:
         """Return the jobs of a search since the seal, oldest first, with their evidence."""
         docket = self._court.docket
-        since = docket.seal_in_force().seq
+        ruling = docket.ruling_seal()
+        since = ruling.seq if ruling else 0
         found: list[tuple[Attempt, Digest | None]] = []
         for attempt, entry in docket.attempts():
             asked = (attempt.tool, attempt.contract, attempt.target)

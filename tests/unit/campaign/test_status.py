@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from inferproof.campaign.champion import champion
-from inferproof.campaign.status import CampaignStatus, status
+from inferproof.campaign.status import CampaignStatus, SearchStanding, status
 from inferproof.core.campaign import Campaign, Component, Model
 from inferproof.core.values import Entry, Outcome
 
@@ -249,3 +249,28 @@ def test_the_metrics_that_an_engine_lacks_are_said() -> None:
     (gate,) = found.components[0].gates_missing
     assert gate.reason == "output_tokens_per_s on c4 is lost"
     assert "objectives says mixed_result" in found.next_steps[0]
+
+
+def test_where_the_bar_is_to_be_found_search_comes_before_the_next_check() -> None:
+    unsearched = SearchStanding(done=False, told="plain search has not run")
+    found = status(
+        CAMPAIGN,
+        entries(seal(), stored(NEW)),
+        now=NOW,
+        search_of=lambda contract, _: unsearched if contract == "rms_norm" else None,
+    )
+    assert found.next_steps[0].startswith("call search_config with contract rms_norm")
+    assert "plain search has not run" in found.summary
+
+
+def test_a_candidate_below_what_search_found_is_told_so() -> None:
+    done = SearchStanding(done=True, told="plain search: tuned 2x default", below=("tpot 0.8x",))
+    found = status(CAMPAIGN, entries(seal(), stored(NEW)), now=NOW, search_of=lambda _, __: done)
+    assert "BELOW WHAT PLAIN SEARCH FOUND: tpot 0.8x" in found.summary
+    assert not any("search_config" in step for step in found.next_steps)
+
+
+def test_a_search_that_runs_is_followed_by_its_own_tool() -> None:
+    running = attempt("job", NEW, tool="search_config", purpose="screen") | {"candidate": None}
+    found = status(CAMPAIGN, entries(seal(), running), now=NOW)
+    assert "call search_config" in found.next_steps

@@ -143,7 +143,7 @@ class Bench:
     def arm(self) -> SearchArm:
         """Return a search arm as a new server process has it: with nothing in memory."""
         docket = SimpleNamespace(
-            seal_in_force=lambda: SimpleNamespace(seq=SEAL),
+            ruling_seal=lambda: SimpleNamespace(seq=SEAL),
             attempts=self._attempts,
             outcome=self._outcome,
             stored=lambda digest: self.ended[digest],  # pyright: ignore[reportUnknownLambdaType]

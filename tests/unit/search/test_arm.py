@@ -1,9 +1,14 @@
 """Plain search from its first job to the bar, whatever dies on the way."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from inferproof.campaign.files import CampaignFiles
+from inferproof.campaign.status import SearchStanding
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
 from inferproof.core.values import Reason
+from unit.gates.serving_cases import case, load_facts
 from unit.search.bench import Bench, Settings, contract
 
 
@@ -156,3 +161,31 @@ def test_a_contract_without_a_search_has_no_bar_and_is_named():
         bench.searched()
     with pytest.raises(UsageError, match="no section `search`"):
         bench.arm().standing(bench.sealed, "local")
+
+
+def test_the_status_says_how_search_stands_and_where_a_candidate_is_below_it():
+    bench = Bench(contract(trials=14))
+    files = CampaignFiles.model_construct(
+        campaign=SimpleNamespace(target="local"), contracts={"completions": bench.sealed}
+    )
+
+    def says(evidence: str | None) -> SearchStanding:
+        found = bench.arm().told(files)("completions", evidence)
+        assert found is not None
+        return found
+
+    assert not says(None).done
+    assert "has not run" in says(None).told
+    bench.searched()
+    assert says(None).done
+    assert "tuned 2" in says(None).told
+    bench.ended |= {
+        "faster": case(asked=1.0).evidence,
+        "slower": case([load_facts("baseline", 0), load_facts("candidate", 0, speed=1.5)]).evidence,
+    }
+    assert says("faster").below == ()
+    assert [each.partition(" ")[0] for each in says("slower").below] == [
+        "ttft_ms",
+        "output_tokens_per_s",
+    ]
+    assert bench.arm().told(files)("rms_norm", None) is None
