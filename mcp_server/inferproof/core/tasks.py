@@ -6,9 +6,8 @@ File form: docs/formats.md. The bench asks both arms the same, at temperature 0.
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
-from inferproof.core.canonical import Json
 from inferproof.core.values import Value
 
 Text = Annotated[str, Field(min_length=1, max_length=1 << 20)]
@@ -45,7 +44,7 @@ class ToolCall(Value):
     """The call that the model must make; `arguments` must be among those it gives."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-    arguments: dict[str, Json] = {}
+    arguments: dict[str, JsonValue] = {}
 
 
 class Needle(Value):
@@ -76,7 +75,7 @@ class Checker(Value):
 
     exact: Annotated[tuple[Short, ...], Field(min_length=1, max_length=64)] | None = None
     regex: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
-    json_schema: dict[str, Json] | None = None
+    json_schema: dict[str, JsonValue] | None = None
     tool_call: ToolCall | None = None
     choice: Choice | None = None
     needle: Needle | None = None
@@ -92,7 +91,7 @@ class Checker(Value):
 
     @field_validator("json_schema")
     @classmethod
-    def _is_understood(cls, schema: dict[str, Json] | None) -> dict[str, Json] | None:
+    def _is_understood(cls, schema: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
         unknown = sorted(_words(schema or {}) - SCHEMA_WORDS)
         if unknown:
             known = ", ".join(sorted(SCHEMA_WORDS))
@@ -117,7 +116,7 @@ class Task(Value):
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$")]
     prompt: Text | None = None
     messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=256)] | None = None
-    tools: Annotated[tuple[dict[str, Json], ...], Field(max_length=64)] = ()
+    tools: Annotated[tuple[dict[str, JsonValue], ...], Field(max_length=64)] = ()
     checker: Checker
     max_tokens: Annotated[int, Field(ge=1, le=1 << 16)] = 32
     stop: Annotated[tuple[Short, ...], Field(max_length=4)] = ()
@@ -136,7 +135,7 @@ class Task(Value):
         return self
 
 
-def _words(schema: Json) -> set[str]:
+def _words(schema: JsonValue) -> set[str]:
     """Return the keywords of a schema; names of properties are none."""
     if not isinstance(schema, dict):
         return set()
