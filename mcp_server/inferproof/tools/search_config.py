@@ -111,8 +111,9 @@ def _best_first(report: "SearchReport") -> "list[Tried]":
 def _row(each: "Tried") -> str:
     if each.fault is not None:
         return f"{each.stage} {_settings(each)}: {each.fault.code.value}"
-    score = f"{each.score or 0:.3g}x ({each.low:.3g} to {each.high:.3g})"
-    return f"{each.stage} {_settings(each)}: {score}"
+    score = f"{each.stage} {_settings(each)}: {each.score or 0:.3g}x"
+    is_interval = each.stage == "confirm"  # of one start there is none
+    return f"{score} ({each.low:.3g} to {each.high:.3g})" if is_interval else score
 
 
 def _settings(each: "Tried") -> str:
