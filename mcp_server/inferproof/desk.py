@@ -177,13 +177,20 @@ def doctor(args: argparse.Namespace) -> int:
 def report(args: argparse.Namespace) -> int:
     """Write every judged job and the champion as one HTML page."""
     from inferproof.install import write_whole
-    from inferproof.report import html, rows
+    from inferproof.report import html, rows, searched
 
     keeper = _keeper(args)
     entries = tuple(keeper.ledger.entries())
     judged = rows(entries, keeper.evidence, lambda c: keeper.candidates.get(c).manifest.note)
     out: Path = args.out or keeper.root / "report.html"
-    write_whole(out, html(_header(keeper, len(entries)), judged))
+    files = keeper.sealed() if keeper.docket.ruling_seal() else None
+    found = files and searched(
+        entries,
+        files.contracts,
+        lambda sealed: keeper.search.standing(sealed, files.campaign.target),
+        keeper.evidence,
+    )
+    write_whole(out, html(_header(keeper, len(entries)), judged, found or ()))
     show(f"wrote {out}", {"ok": True, "file": str(out)}, as_json=args.json)
     return 0
 

@@ -6,8 +6,9 @@ from importlib.resources import files
 from inferproof.core.values import Digest, Value
 from inferproof.report.plots import plots_of
 from inferproof.report.rows import Row, rows
+from inferproof.report.searched import Searched, searched
 
-__all__ = ["Header", "html", "rows"]
+__all__ = ["Header", "html", "rows", "searched"]
 
 PLOT_WIDTH = 420.0
 
@@ -24,7 +25,7 @@ class Header(Value):
     champion: str
 
 
-def html(header: Header, judged: Sequence[Row]) -> str:
+def html(header: Header, judged: Sequence[Row], found: Sequence[Searched] = ()) -> str:
     """Return the report as one self-contained HTML page."""
     from jinja2 import Environment, StrictUndefined
 
@@ -35,4 +36,6 @@ def html(header: Header, judged: Sequence[Row]) -> str:
     bars = [bar for row in judged for bar in row.bars]
     most = max([bar.high for bar in bars] + [2.0]) * 1.05
     plots = tuple(plot for row in judged for plot in plots_of(row))
-    return page.render(header=header, rows=judged, most=most, width=PLOT_WIDTH, plots=plots)
+    return page.render(
+        header=header, rows=judged, most=most, width=PLOT_WIDTH, plots=plots, searches=found
+    )
