@@ -7,9 +7,10 @@ import argparse
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferproof.console import show, warn
+from inferproof.console import error_of, show, warn
 from inferproof.core.errors import InferproofError, InfrastructureError, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Serve MCP over stdin and stdout until the host goes away."""
+    """Serve MCP over stdin and stdout until the host goes away, or over HTTP until a signal."""
     from inferproof.server import build_server
 
     opened: list[Keeper] = []
@@ -38,7 +39,13 @@ def serve(args: argparse.Namespace) -> int:
             opened.append(Keeper.open(args.campaign))
         return opened[0]
 
-    build_server(args.campaign.resolve(), open_keeper).run("stdio")
+    if args.http:
+        from inferproof.web import open_door, serve_http
+
+        door, at = open_door(args.listen, args.token_file or _token_file(args), tuple(args.name))
+        serve_http(args.campaign.resolve(), open_keeper, door=door, at=at)
+    else:
+        build_server(args.campaign.resolve(), open_keeper).run("stdio")
     return 0
 
 
@@ -58,8 +65,18 @@ def call(args: argparse.Namespace) -> int:
 
 
 def submit(args: argparse.Namespace) -> int:
-    """Snapshot a folder as a candidate and print its digest."""
+    """Snapshot a folder as a candidate and print its digest; upload it if a server is named."""
+    if args.server is not None:
+        from inferproof.uploading import upload
+
+        answer = upload(args.folder, args.server, args.token_file or _token_file(args))
+        show(json.dumps(answer, ensure_ascii=False, indent=1), answer, as_json=args.json)
+        return exit_code(answer)
     return _asked(args, "submit_candidate", {"folder": str(args.folder.resolve())})
+
+
+def _token_file(args: argparse.Namespace) -> Path:
+    return args.campaign.resolve() / ".inferproof" / "http-token"
 
 
 def demo(args: argparse.Namespace) -> int:
@@ -121,7 +138,7 @@ async def _in_process(args: argparse.Namespace, tool: str, arguments: Mapping[st
         async def ask(name: str, values: Mapping[str, Any]) -> Answer:
             result = await client.call_tool(name, dict(values), progress_callback=progress)
             if result.is_error or result.structured_content is None:
-                raise _error_of("".join(getattr(part, "text", "") for part in result.content))
+                raise error_of("".join(getattr(part, "text", "") for part in result.content))
             return result.structured_content
 
         try:
@@ -145,15 +162,3 @@ async def to_the_end(ask: Ask, tool: str, arguments: Mapping[str, Any]) -> Answe
 def _open_job(answer: Answer) -> str | None:
     job = answer.get("job")
     return None if job is None or job["state"] in FINAL_STATES else str(job["job_id"])
-
-
-def _error_of(text: str) -> InferproofError:
-    try:
-        told = json.loads(text)
-    except json.JSONDecodeError:
-        return UsageError(text)
-    kind = InfrastructureError if told["error_code"] == "infrastructure" else UsageError
-    error = kind(told["what"], hint=told["hint"])
-    error.error_code = told["error_code"]
-    error.retryable = told["retryable"]
-    return error

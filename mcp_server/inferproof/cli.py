@@ -55,6 +55,9 @@ def _flag(name: str, text: str) -> Argument:
     return (name,), {"help": text, "action": "store_true"}
 
 
+_TOKEN_FILE = _option(
+    "--token-file", "holds the token (default: .inferproof/http-token)", type=Path, metavar="FILE"
+)
 COMMANDS: tuple[Command, ...] = (
     Command(
         name="init",
@@ -76,7 +79,23 @@ COMMANDS: tuple[Command, ...] = (
         function="desk:seal",
         arguments=(_flag("--demo-key", "a throw-away key: for tests and demos, proves nothing"),),
     ),
-    Command(name="serve", help="serve MCP on stdin and stdout", function="asking:serve"),
+    Command(
+        name="serve",
+        help="serve MCP on stdin and stdout, or over HTTP",
+        function="asking:serve",
+        arguments=(
+            _flag("--http", "streamable HTTP with a bearer token, for other users and machines"),
+            _option("--listen", "where", metavar="ADDRESS:PORT", default="127.0.0.1:8765"),
+            _option(
+                "--name",
+                "a further name of this server",
+                metavar="HOST",
+                action="append",
+                default=[],
+            ),
+            _TOKEN_FILE,
+        ),
+    ),
     Command(
         name="install",
         help="register the server and skills with an agent host",
@@ -103,7 +122,11 @@ COMMANDS: tuple[Command, ...] = (
         name="submit",
         help="snapshot a folder as a candidate",
         function="asking:submit",
-        arguments=(_positional("folder", "folder with candidate.yaml", type=Path),),
+        arguments=(
+            _positional("folder", "folder with candidate.yaml", type=Path),
+            _option("--server", "upload it to this server", metavar="URL"),
+            _TOKEN_FILE,
+        ),
     ),
     Command(
         name="demo",

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 
 from inferproof.core.canonical import Json
-from inferproof.core.errors import InferproofError
+from inferproof.core.errors import InferproofError, InfrastructureError, UsageError
 
 
 def show(text: str, facts: Mapping[str, Json], *, as_json: bool) -> None:
@@ -28,6 +28,19 @@ def show_error(error: InferproofError, *, as_json: bool) -> None:
     warn(f"inferproof: {error.what}")
     if error.hint:
         warn(f"  {error.hint}")
+
+
+def error_of(text: str) -> InferproofError:
+    """Return the error that somebody told as JSON."""
+    try:
+        said = json.loads(text)
+    except json.JSONDecodeError:
+        return UsageError(text)
+    kind = InfrastructureError if said["error_code"] == "infrastructure" else UsageError
+    error = kind(said["what"], hint=said["hint"])
+    error.error_code = said["error_code"]
+    error.retryable = said["retryable"]
+    return error
 
 
 def told(error: InferproofError) -> dict[str, Json]:

@@ -39,13 +39,16 @@ INSTRUCTIONS = (
     "timings never count. approval_required: tell the person the command and stop."
 )
 
+MODE = "inferproof.mode"
+"""Where a request over HTTP says how its sender is kept apart."""
+
 logger = logging.getLogger(__name__)
 
 
 class InferproofServer(MCPServer[None]):
     """An MCPServer whose errors say what happened, what to do, and whether to try again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_paths: bool) -> None:
         super().__init__(
             "inferproof",
             title="inferproof",
@@ -54,6 +57,7 @@ class InferproofServer(MCPServer[None]):
             log_level="WARNING",
         )
         self._ending = False
+        self._takes_paths = takes_paths
 
     def is_ending(self) -> bool:
         """Whether the transport has closed, so that a cancelled call says nothing about its job."""
@@ -65,6 +69,11 @@ class InferproofServer(MCPServer[None]):
         """Call a tool; a failure becomes one JSON object as the error's text."""
         try:
             _refuse_unknown_arguments(name, arguments)
+            if name == "submit_candidate" and not self._takes_paths:
+                raise UsageError(
+                    "this server opens no folder of yours",
+                    hint="run: inferproof submit DIR --server URL --token-file FILE",
+                )
             return await super().call_tool(name, arguments, context)
         except InferproofError as exc:
             return _failure(exc)
@@ -125,9 +134,11 @@ class _UntilEnd:
         return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
 
 
-def build_server(campaign_dir: Path, open_keeper: Callable[[], Keeper]) -> InferproofServer:
+def build_server(
+    campaign_dir: Path, open_keeper: Callable[[], Keeper], *, takes_paths: bool = True
+) -> InferproofServer:
     """Return a server for one campaign; `open_keeper` is called by each request."""
-    server = InferproofServer()
+    server = InferproofServer(takes_paths=takes_paths)
     for tool in TOOLS:
         server.add_tool(
             _exposed(tool, open_keeper, server.is_ending),
@@ -156,7 +167,9 @@ def _exposed(
         call = Call(
             keeper=open_keeper(), on_progress=_progress(ctx), server_is_ending=server_is_ending
         )
-        return await tool.function(call, **arguments)
+        result = await tool.function(call, **arguments)
+        mode = _mode(ctx)
+        return result if mode == result.mode else result.model_copy(update={"mode": mode})
 
     signature = inspect.signature(tool.function)
     context, *_ = inspect.signature(exposed).parameters.values()
@@ -167,6 +180,12 @@ def _exposed(
     exposed.__annotations__ = {p.name: p.annotation for p in parameters}
     exposed.__name__ = tool.name
     return exposed
+
+
+def _mode(ctx: Context[None, Any]) -> str:
+    """Return whether whoever asks is kept apart from what the server stores; stdio never is."""
+    request = ctx.request_context.request
+    return "evident" if request is None else request.scope[MODE]
 
 
 def _progress(ctx: Context[None, Any]) -> Progress:

@@ -88,6 +88,7 @@ def test_a_job_whose_lease_was_given_away_ends_without_a_result_that_counts(fold
 
 
 @pytest.mark.zoo
+@pytest.mark.timeout(900)
 def test_five_hundred_leases_with_random_kills_never_overlap_starve_nobody_and_are_charged(
     folder: Path,
 ):

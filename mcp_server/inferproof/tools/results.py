@@ -6,7 +6,7 @@ carries its own summary and next steps and says what it left out.
 
 import re
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from inferproof.core.reports import JobReport
 from inferproof.core.values import Digest, JobStatus, Outcome, Value
@@ -52,7 +52,8 @@ class ToolResult(Value):
 
     `ok` is false when something was refused, failed or is not decided; `verdict` is null when
     nothing was judged (yet). `head` is the ledger's head: keep it, `inferproof verify --head`
-    takes it. `left_out` counts what was cut to stay within 8 KB.
+    takes it. `left_out` counts what was cut to stay within 8 KB. `mode` is `enforced` when whoever
+    asked can neither read nor change what the server stores, as another user or machine.
     """
 
     summary: str
@@ -64,6 +65,7 @@ class ToolResult(Value):
     entry: Digest | None = None
     head: Digest
     left_out: dict[str, int] = {}
+    mode: Literal["evident", "enforced"] = "evident"
 
 
 class JobResult(ToolResult):
