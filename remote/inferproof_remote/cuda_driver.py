@@ -138,10 +138,11 @@ class Driver:
             raise LaunchError(f"the module has no kernel {name!r} ({error.name})") from error
         return Function(self, found.value or 0, name)
 
-    def allocate(self, size_bytes: int) -> int:
+    def allocate(self, size_bytes: int, *, exactly: bool = False) -> int:
         """Return the address of plain device memory."""
         address = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size_bytes, 256)))
+        size = size_bytes if exactly else max(size_bytes, 256)
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         return address.value
 
     def free(self, address: int) -> None:

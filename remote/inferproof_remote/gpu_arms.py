@@ -98,8 +98,12 @@ class Candidate:
         )
         self.device = as_table(answer["device"], "device")
 
-    def call(self, dims: Dims, inputs: Tensors) -> GpuAnswer:
-        """Run one call.
+    def kernels(self) -> tuple[str, ...]:
+        """Return the kernels that one call launches, each once."""
+        return tuple(dict.fromkeys(each.kernel for each in self._asked.launches))
+
+    def call(self, dims: Dims, inputs: Tensors, *, without: str | None = None) -> GpuAnswer:
+        """Run one call, or what is left of it without the launches of one kernel.
 
         Raises:
             Ended: the device code crashed or hangs.
@@ -114,6 +118,7 @@ class Candidate:
         request = self._request("call", dims) | {
             "shape": ",".join(map(str, dims.values())),
             "offsets": offsets,
+            "without": without,
         }
         answer = self.process.ask(request, self._limit_s)
         self._note_needs(answer["needs"])

@@ -6,6 +6,7 @@ References and expected outputs live in this process's context alone; the launch
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from inferproof_remote.cuda_nvml import Meter
 from inferproof_remote.draws import Plan, PlannedCall, Scope, make_plan
 from inferproof_remote.gpu_arms import Candidate, GpuAnswer
 from inferproof_remote.gpu_race import Race
+from inferproof_remote.gpu_sanitize import drawn_shapes, incidents, sanitize
 from inferproof_remote.grade import Begun, Order
 from inferproof_remote.grading import empty_facts
 from inferproof_remote.incidents import BenchError, Incident
@@ -31,9 +33,11 @@ from inferproof_remote.mounts import first_gpu
 from inferproof_remote.mutants import mutant_facts
 from inferproof_remote.oracle import History, Oracle
 from inferproof_remote.repeats import Repeats
+from inferproof_remote.sanitizer import Findings
 
 Json: TypeAlias = dict[str, object]
 _COMPILE_S = 120
+_TRIED_WITHOUT = 3
 _NO_GPU = (
     "numerics of cuda candidates need an NVIDIA GPU, and this target has none that torch can use;"
     " compile_kernel works without one"
@@ -88,6 +92,8 @@ class GpuGrading:
         self._chains: list[Json] = []
         self._meter = Meter(uuid=first_gpu())
         self._candidate: Candidate | None = None
+        self._sanitized: list[Findings] | None = None
+        self._idle: list[str] | None = None
 
     def go(self, stack: ExitStack) -> None:
         """Make every call of the plan, and time it if all were right."""
@@ -97,22 +103,37 @@ class GpuGrading:
             candidate = Candidate(self._order, self._begun.bits, harness)
             stack.enter_context(candidate)
             race = self._new_race(candidate, harness)
-            candidate.compile_for([call.dims for call in self._plan.calls])
+            small = drawn_shapes(self._begun.bits, self._order) if self._order.sanitize else []
+            candidate.compile_for([*(call.dims for call in self._plan.calls), *small])
             candidate.start()
             self._candidate = candidate
-            for call in calls:
-                job.report_progress(self._order.job_dir, call.index, len(calls), "checking")
-                self._make(candidate, call)
-                if self._incidents:
-                    return
-            if race is not None and self._repeats.all_fine:
-                self._run(race)
+            if self._check(candidate, calls):
+                self._sanitize(candidate, small)
+                self._compete(candidate, race, calls)
         except Ended as ended:
             self._incidents.append(Incident(ended.code, len(self._records), ended.detail))
         except NotCompiled as error:
             self._measured = {"build": _not_built(self._begun, error)}
         except UnfitLaunch as error:
             self._incidents.append(Incident("crashed", len(self._records), str(error)))
+
+    def _check(self, candidate: Candidate, calls: Sequence[PlannedCall]) -> bool:
+        """Make every call that is not timed; return whether all were right."""
+        for call in calls:
+            job.report_progress(self._order.job_dir, call.index, len(calls), "checking")
+            self._make(candidate, call)
+            if self._incidents:
+                return False
+        return self._repeats.all_fine
+
+    def _compete(
+        self, candidate: Candidate, race: Race | None, calls: Sequence[PlannedCall]
+    ) -> None:
+        """Time a candidate that is right; last of all, see which kernels it could do without."""
+        if race is not None and not self._incidents:
+            self._run(race)
+        if self._order.kernel.engages is not None and not self._incidents:
+            self._idle = self._find_idle(candidate, calls)
 
     def facts(self) -> Json:
         """Return what was seen, in the form of the evidence."""
@@ -133,7 +154,42 @@ class GpuGrading:
             "clocks": self._meter.facts(),
             "kernels": [dict(row) for row in candidate.needs.values()],
             "chains": self._chains,
+            "sanitizer": None
+            if self._sanitized is None
+            else [each.to_json() for each in self._sanitized],
+            "idle": self._idle,
         }
+
+    def _find_idle(self, candidate: Candidate, calls: Sequence[PlannedCall]) -> list[str]:
+        """Return the kernels without which the outputs are as right as with them.
+
+        Last of all, since what waits for a kernel that never comes ends the launcher.
+        """
+        idle: list[str] = []
+        tried = [call for call in calls if call.phase == "numerics"][:_TRIED_WITHOUT]
+        try:
+            for name in candidate.kernels():
+                if all(self._is_right(candidate, call, without=name) for call in tried):
+                    idle.append(name)
+        except Ended:
+            return idle
+        return idle
+
+    def _is_right(self, candidate: Candidate, call: PlannedCall, *, without: str) -> bool:
+        inputs = self._inputs(call)
+        answer = candidate.call(call.dims, inputs, without=without)
+        question = self._oracle.ask({n: each.cuda() for n, each in inputs.items()}, call.dims)
+        outputs = {name: value.cuda() for name, value in answer.outputs.items()}
+        errors = question.judge(outputs, self._oracle.bars, poisoned=True)
+        return all(error.within(self._oracle.bars) for error in errors.values())
+
+    def _sanitize(self, candidate: Candidate, shapes: list[dict[str, int]]) -> None:
+        """Run the calls of a right candidate once more on small shapes, under every tool."""
+        if not shapes:
+            return
+        job.report_progress(self._order.job_dir, 0, len(shapes), "compute-sanitizer")
+        self._sanitized = sanitize(self._order, self._begun.bits, candidate, shapes)
+        self._incidents += incidents(self._sanitized)
 
     def _new_race(self, candidate: Candidate, harness: bytes) -> Race | None:
         """Return the timed part; its baselines are made beside the checks that come first."""

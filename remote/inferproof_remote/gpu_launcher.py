@@ -36,8 +36,16 @@ _KEPT_BYTES = 8 << 30
 class Binding:
     """Fresh modules for one shape, and what they launch."""
 
-    def __init__(self, driver: Driver, cubins: Sequence[bytes], spec: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        cubins: Sequence[bytes],
+        spec: Mapping[str, object],
+        *,
+        fills: bool = True,
+    ) -> None:
         self._driver = driver
+        self._fills = fills
         self._prepare = tuple(parse_resolved(each) for each in rows_of(spec["prepare"]))
         self._launches = tuple(parse_resolved(each) for each in rows_of(spec["launches"]))
         self._maps = {
@@ -62,9 +70,11 @@ class Binding:
         for launch in (*self._prepare, *self._launches):
             self._functions[launch.module, launch.kernel].prepare(_shape(launch))
 
-    def pack(self, addresses: Mapping[str, int]) -> Callable[[Handle], None]:
-        """Return what launches one call on tensors at these addresses."""
-        steps = self.steps(addresses)
+    def pack(
+        self, addresses: Mapping[str, int], *, without: str | None = None
+    ) -> Callable[[Handle], None]:
+        """Return what launches one call on tensors at these addresses, but for one kernel."""
+        steps = [each for each in self.steps(addresses) if each.name != without]
 
         def launch_all(stream: Handle) -> None:
             for step in steps:
@@ -78,7 +88,7 @@ class Binding:
 
     def prepare(self, addresses: Mapping[str, int]) -> None:
         """Put the launches that come before all calls into the context's own stream."""
-        if PREPARED in self.scratch:
+        if PREPARED in self.scratch and self._fills:
             self._driver.fill(addresses[PREPARED], POISON, self.scratch[PREPARED])
         for each in self._prepare:
             self._step(each, addresses).launch(0)
@@ -211,7 +221,11 @@ class Launcher:
                 driver.fill(zones[name].address, POISON, zones[name].size_bytes)
         driver.wait_all()
         driver.record(self._marks[0], 0)
-        bound.launch(0)
+        without = request.get("without")
+        launch = bound.launch
+        if without is not None:
+            launch = binding.pack(bound.addresses, without=str(without))
+        launch(0)
         driver.record(self._marks[1], 0)
         driver.wait_all()
         mutated = self._mutated(bound, offsets)

@@ -37,6 +37,7 @@ class Order:
     timing: bool
     arm: bool
     threads: int
+    sanitize: bool = False
 
     @property
     def candidate(self) -> Path:
@@ -131,6 +132,7 @@ def _order(job_dir: Path, spec: Mapping[str, object]) -> Order:
         zoo=spec["shapes_scale"] == "zoo",
         timing=spec["timing"] is True,
         arm=spec["arm"] is True,
+        sanitize=spec.get("sanitize") is True,
         threads=int(job.as_number(spec["threads"], "threads")),
     )
 

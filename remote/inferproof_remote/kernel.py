@@ -78,6 +78,7 @@ class Kernel:
     mutants: tuple[str, ...]
     roofline_bytes: Size
     roofline_flops: Size
+    engages: str | None = None
 
     @property
     def results(self) -> tuple[TensorShape, ...]:
@@ -128,6 +129,7 @@ def parse_kernel(raw: object, *, fixed: Mapping[str, int], most: Mapping[str, in
         mutants=as_texts(table["mutants"], "mutants"),
         roofline_bytes=str(roofline["bytes"]),
         roofline_flops=str(roofline["flops"]),
+        engages=None if table.get("engages") is None else str(table["engages"]),
     )
 
 

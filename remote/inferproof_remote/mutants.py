@@ -79,7 +79,7 @@ def _cases(bits: bytes, oracle: Oracle, maker: InputMaker) -> Iterator[_Case]:
     families = [*oracle.kernel.families, MIXED]
     earlier: Tensors | None = None
     for index, family in enumerate(families * _ROUNDS):
-        dims = _small_dims(stream, oracle.kernel)
+        dims = small_dims(stream, oracle.kernel, _LARGEST_CALL)
         inputs = maker.make(f"mutants {index}", dims, family)
         question = oracle.ask(inputs, dims)
         yield _Case(
@@ -96,10 +96,10 @@ def _cases(bits: bytes, oracle: Oracle, maker: InputMaker) -> Iterator[_Case]:
         earlier = near.yardstick
 
 
-def _small_dims(stream: Stream, kernel: Kernel) -> dict[str, int]:
-    """Return drawn dims, with what can be drawn halved until the call is small."""
+def small_dims(stream: Stream, kernel: Kernel, most: int) -> dict[str, int]:
+    """Return drawn dims, with what can be drawn halved until no tensor has over `most` elements."""
     dims = {name: stream.log_between(e.low, e.high) for name, e in kernel.extents.items()}
-    while _elements(kernel, dims) > _LARGEST_CALL:
+    while _elements(kernel, dims) > most:
         halved = {name: kernel.extents[name].clip(size // 2) for name, size in dims.items()}
         if halved == dims:
             break

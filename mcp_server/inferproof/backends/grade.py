@@ -12,12 +12,16 @@ from inferproof.hosts.base import JobRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradeOrder:
-    """How to grade. `artefacts` of an earlier build of these sources spare the compiler."""
+    """How to grade. `artefacts` of an earlier build of these sources spare the compiler.
+
+    Device code that is graded also runs under compute-sanitizer, unless `sanitize` is false.
+    """
 
     purpose: Purpose
     threads: int
     arm: bool
     timing: bool = True
+    sanitize: bool = True
     shapes_scale: Literal["full", "zoo"] = "full"
     artefacts: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
@@ -36,6 +40,7 @@ def request(work: Work, against: Against, order: GradeOrder) -> JobRequest:
             "arm": order.arm,
             "timing": order.timing,
             "shapes_scale": order.shapes_scale,
+            "sanitize": order.sanitize and order.purpose is Purpose.GRADED,
             "build_cache": built or None,
         },
         inputs=inputs(work, against, order.artefacts),

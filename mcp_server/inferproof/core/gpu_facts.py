@@ -64,8 +64,21 @@ class LoadedKernel(Value):
     registers: Count
 
 
+class SanitizerFacts(Value):
+    """What one tool of compute-sanitizer found; `errors` is None if it did not run to its end."""
+
+    tool: Literal["memcheck", "racecheck", "initcheck", "synccheck"]
+    errors: Count | None
+    first: str
+    why: str
+
+
 class GpuFacts(Value):
-    """The accelerator a candidate was judged on."""
+    """The accelerator a candidate was judged on.
+
+    `idle` names the kernels without whose launches the outputs were the same, in every call that
+    was made again without them; None if that was not tried.
+    """
 
     name: str
     uuid: str
@@ -75,3 +88,5 @@ class GpuFacts(Value):
     clocks: Clocks
     kernels: tuple[LoadedKernel, ...]
     chains: tuple[ChainFacts, ...]
+    sanitizer: tuple[SanitizerFacts, ...] | None = None
+    idle: tuple[str, ...] | None = None

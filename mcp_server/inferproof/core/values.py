@@ -61,6 +61,9 @@ class Reason(StrEnum):
     WRONG_VALUES = "wrong_values"
     PRECISION_LOST = "precision_lost"
     NOT_REPEATABLE = "not_repeatable"
+    SANITIZER = "sanitizer"
+    PRECISION_RAISED = "precision_raised"
+    NOT_APPLICABLE = "not_applicable"
     # speed
     NOT_FASTER = "not_faster"
     BEYOND_PHYSICS = "beyond_physics"

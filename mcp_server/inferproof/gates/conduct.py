@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from inferproof.core.evidence import Incident
-from inferproof.core.values import Reason, Verdict
+from inferproof.core.evidence import GradeFacts, Incident
+from inferproof.core.values import Purpose, Reason, Verdict
 from inferproof.gates.base import Case, Clerk, bench_words
 
 CLERK = Clerk("conduct", __name__)
+SANITIZER_TOOLS = frozenset({"memcheck", "racecheck", "initcheck", "synccheck"})
 NEXT_STEPS = {
     Reason.PROTOCOL_FORGED: "Leave the harness's channels alone; only outputs are read.",
     Reason.EARLY_START: "Start no work before the call: the inputs are not there yet.",
@@ -18,6 +19,7 @@ NEXT_STEPS = {
     Reason.OUTPUT_UNWRITTEN: "Write every element of every output, for odd sizes too.",
     Reason.STALE_OUTPUT: "Compute from the present inputs on each call.",
     Reason.NOT_REPEATABLE: "Remove the race: the same inputs gave different outputs.",
+    Reason.SANITIZER: "Run it under compute-sanitizer on a small odd shape; mend what that finds.",
     Reason.CRASHED: "Reproduce the crash on a practice shape, with a sanitizer if it is C++.",
     Reason.TIMED_OUT: "Make one call end within the campaign's limit.",
     Reason.MEMORY_EXCEEDED: "Use less memory than the campaign's limit.",
@@ -38,13 +40,40 @@ class Conduct:
         if grade is None or not (grade.calls or grade.incidents):
             return CLERK.unmeasured("any call")
         if not grade.incidents:
-            return CLERK.passes(f"{len(grade.calls)} calls, nothing untoward")
+            return _unsanitized(case) or CLERK.passes(
+                f"{len(grade.calls)} calls, nothing untoward{_told(grade)}"
+            )
         incident = deciding_incident(grade.incidents)
         where = "" if incident.call is None else f" in call {incident.call}"
         reason = f"{incident.code.value}{where}: {bench_words(incident)}"
         if incident.code not in NEXT_STEPS:
             return CLERK.doubts(Reason.INFRASTRUCTURE, reason)
         return CLERK.fails(incident.code, reason, NEXT_STEPS[incident.code])
+
+
+def _unsanitized(case: Case) -> Verdict | None:
+    """Return why a graded check of device code lacks what its contract requires."""
+    grade = case.evidence.grade
+    graded = case.evidence.purpose is Purpose.GRADED
+    if grade is None or grade.gpu is None or not graded or case.contract.sanitizer != "required":
+        return None
+    found = grade.gpu.sanitizer or ()
+    ran = {str(each.tool) for each in found if each.errors is not None}
+    if ran == SANITIZER_TOOLS:
+        return None
+    why = next((each.why for each in found if each.errors is None), "it was not asked")
+    reason = f"not measured: compute-sanitizer, which the contract requires: {why}"
+    return CLERK.doubts(Reason.NOT_MEASURED, reason, why)
+
+
+def _told(grade: GradeFacts) -> str:
+    found = grade.gpu.sanitizer if grade.gpu else None
+    if found is None:
+        return ""
+    left = [each for each in found if each.errors is None]
+    if left:
+        return f"; compute-sanitizer not measured ({left[0].tool}: {left[0].why})"
+    return "; compute-sanitizer found nothing"
 
 
 def deciding_incident(incidents: Sequence[Incident]) -> Incident:
