@@ -125,9 +125,14 @@ class Lease:
     """GPUs that are held, by open files that no other program inherits."""
 
     def __init__(
-        self, yard: "Yard", holders: Mapping[str, Holder], files: Mapping[str, int]
+        self,
+        yard: "Yard",
+        holders: Mapping[str, Holder],
+        files: Mapping[str, int],
+        since_s: float,
     ) -> None:
         self._yard = yard
+        self.since_s = since_s
         self.holders = dict(holders)
         self._files = dict(files)
 
@@ -147,13 +152,14 @@ class Lease:
             self._yard.confirms(gpu, self.holders[gpu], self._files[gpu]) for gpu in self.gpus
         )
 
-    def release(self, held_s: float) -> None:
-        """Let go of every GPU; `held_s` teaches how long a lease takes."""
+    def release(self) -> float:
+        """Let go of every GPU; return when, on the clock of `since_s`."""
         with contextlib.suppress(OSError):  # a folder that is gone has nothing to learn
-            self._yard.note_end(self.holders, held_s)
+            self._yard.note_end(self.holders, time.monotonic() - self.since_s)
         for file in self._files.values():
             os.close(file)
         self._files.clear()
+        return time.monotonic()
 
 
 class Yard:
@@ -191,12 +197,12 @@ class Yard:
         with self._guarded() as guard:
             if guard is None or ahead(place.ticket, self.queue()):
                 return None
-            files = self._locked(wish)
+            files, since_s = self._locked(wish), time.monotonic()
             if files is None:
                 return None
             given = {gpu: self._enrol(gpu, place.ticket.job, wish) for gpu in files}
             place.leave()
-            return Lease(self, given, files)
+            return Lease(self, given, files, since_s)
 
     def record(self, gpu: str) -> Record:
         """Return what is known of a GPU."""

@@ -79,8 +79,7 @@ class Tenure:
         if self._place is not None:
             self._place.leave()
         if self._lease is not None:
-            self._beat_s = time.monotonic()
-            self._lease.release(self._beat_s - self.since_s)
+            self._beat_s = self._lease.release()
         self._account(is_over=True)
 
     def _queue_up(self) -> None:
@@ -94,7 +93,7 @@ class Tenure:
         if lease is None:
             self._tell(self._place.ticket)
             return
-        self._lease, self.since_s = lease, time.monotonic()
+        self._lease, self.since_s = lease, lease.since_s
         self._account(is_over=False)
         orphans = self._yard.orphans(lease)
         for orphan in orphans:  # its supervisor is dying, or has nothing left but to write

@@ -82,7 +82,7 @@ def test_a_gpu_that_is_held_is_given_to_the_oldest_once_it_is_free(folder: Path)
     lease = granted(yard, "j-1", asked)
     second, third = placed(yard, "j-2", asked), placed(yard, "j-3", asked)
     assert yard.grant(second, asked) is None
-    lease.release(1.0)
+    lease.release()
     assert yard.grant(third, asked) is None
     next_one = yard.grant(second, asked)
     assert next_one is not None
@@ -95,7 +95,7 @@ def test_several_gpus_are_given_together_or_not_at_all(folder: Path):
     pair = placed(yard, "j-2", both)
     assert yard.grant(pair, both) is None
     assert yard.record("fake-0").token == 0
-    lease.release(1.0)
+    lease.release()
     given = yard.grant(pair, both)
     assert given is not None
     assert given.gpus == ("fake-0", "fake-1")
@@ -115,7 +115,7 @@ def test_shared_holders_come_together_and_an_exclusive_one_after_them(folder: Pa
     assert yard.grant(alone, wish(folder, "fake-0")) is None
     for lease in both:
         assert lease.is_good()
-        lease.release(1.0)
+        lease.release()
     assert yard.grant(alone, wish(folder, "fake-0")) is not None
 
 
