@@ -27,6 +27,8 @@ from inferproof.gates.numerics import Numerics
 from inferproof.gates.objectives import Objectives
 from inferproof.gates.physics import Physics
 from inferproof.gates.provenance import Provenance
+from inferproof.gates.quality import QualityGate
+from inferproof.gates.sampler import SamplerGate
 from inferproof.gates.serving import Serving
 from inferproof.gates.source import gate_digest
 from inferproof.gates.speed import Speedup
@@ -47,12 +49,19 @@ FIDELITY_GATES: tuple[Gate[ServiceCase], ...] = (
     Provenance(),
     FidelityArmed(),
     FidelityGate(),
+    SamplerGate(),
 )
 STAGE_GATES: tuple[tuple[str, Gate[ServiceCase]], ...] = (
     ("conformance", Conforms()),
     ("tasks", TasksDone()),
 )
-LOAD_GATES: tuple[Gate[ServiceCase], ...] = (Believable(), Audited(), Bar(), Objectives())
+LOAD_GATES: tuple[Gate[ServiceCase], ...] = (
+    Believable(),
+    Audited(),
+    QualityGate(),
+    Bar(),
+    Objectives(),
+)
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.APPROVAL_REQUIRED, Outcome.PASS)
 SAYS_NOTHING = frozenset({Reason.DIGEST_MISMATCH, Reason.COMPILER_MISSING, Reason.INFRASTRUCTURE})

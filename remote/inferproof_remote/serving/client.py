@@ -53,6 +53,9 @@ class Request:
     prompt_scores: str = ""
     ignore_eos: bool = True
     temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_p: float | None = None
     seed: int | None = None
 
     def body(self, model: str) -> dict[str, Json]:
@@ -67,9 +70,9 @@ class Request:
             "return_token_ids": True,
         }
         if self.temperature > 0:
-            body["top_p"] = 1.0  # some servers cut the tail unless they are told not to
-        if self.seed is not None:
-            body["seed"] = self.seed
+            body["top_p"] = self.top_p  # some servers cut the tail unless they are told not to
+        optional = {"top_k": self.top_k, "min_p": self.min_p, "seed": self.seed}
+        body |= {name: value for name, value in optional.items() if value is not None}
         if self.logprobs is not None:
             body["logprobs"] = self.logprobs
         if self.prompt_scores == "prompt_logprobs":

@@ -22,10 +22,10 @@ from inferproof_remote.serving.reference import (
     load_yardsticks,
     model_digest,
 )
+from inferproof_remote.serving.sampling import Sampled, settings_of
 from inferproof_remote.serving.tasks import Asker
 from inferproof_remote.serving.tasks import load as load_tasks
 from inferproof_remote.serving.tasks import run as run_tasks
-from inferproof_remote.serving.sampling import Sampled, settings_of
 from inferproof_remote.stream import Stream
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Examiner:
         self.model_digest = model_digest(order.model)
         self._order = order
         self._comparisons: list[Comparison] = []
+        self._sampled: list[Facts] = []
         fidelity = order.rules("fidelity")
         manifest = job.as_table(order.spec["manifest"], "manifest")
         corpus = order.job_dir / CHECKED / "contract" / str(fidelity["corpus"])
@@ -64,8 +65,8 @@ class Examiner:
         found = examine(client, features, self._question, self._yardsticks)
         return {"arm": arm, "restart": restart, **found.as_facts()}
 
-    def sampler(self, client: Client, features: Features) -> "list[Facts]":
-        """Return what the engine draws at each setting of the contract, as `SamplerFacts`."""
+    def sample(self, client: Client, features: Features) -> None:
+        """See what the engine draws at each setting of the contract."""
         rules = self._order.rules("sampler")
         sampled = Sampled(
             engine=client,
@@ -76,22 +77,23 @@ class Examiner:
             tie_nats=self._question.rules.tie_nats,
         )
         tokens = int(job.as_number(rules["tokens"], "tokens"))
-        return [
-            {"setting": written, **sampled.measure(setting, tokens)}
-            for written, setting in settings_of(rules)
-        ]
+        for written, setting in settings_of(rules):
+            self._sampled.append({"setting": written, **sampled.measure(setting, tokens)})
 
     def compare(self, client: Client, features: Features, arm: Arm, restart: int) -> None:
         """Ask an arm what the quality of its output is judged by."""
         self._comparison().add(arm, restart, client, features)
 
-    def quality(self) -> "Facts | None":
-        """Return the quality of both arms' output as `QualityFacts`; None if they were not asked."""
-        if not self._comparisons:
-            return None
+    def told(self) -> "Facts":
+        """Return what was found beside fidelity, in the form of a part of `ServeFacts`."""
         baseline = job.as_table(self._order.contract["baseline"], "baseline")
         declared = {"candidate": self.quantisation, "baseline": baseline["quantisation"]}
-        return self._comparison().facts(declared)
+        quality = [each.facts(declared) for each in self._comparisons]
+        return {
+            "quantisation": self.quantisation,
+            "sampler": self._sampled,
+            "quality": quality[0] if quality else None,
+        }
 
     def _comparison(self) -> Comparison:
         """Return what both arms are compared by, made when the first is asked."""
@@ -117,9 +119,7 @@ class Examiner:
             model=order.model,
             context=self._question.rules.context,
             connections=int(job.as_number(order.rules("conformance")["connections"], "count")),
-            answer_s=job.as_number(
-                job.as_table(order.spec["limits"], "limits")["call_s"], "call_s"
-            ),
+            answer_s=job.as_number(limits["call_s"], "call_s"),
         )
         found = measure(client, features, oracle, asking)
         return {"arm": arm, "restart": restart, **found}

@@ -70,7 +70,31 @@ class Examination:
 
     lengths: list[int]
     tables: tuple[PathTable, ...]
+    transcripts: tuple[Transcript, ...]
     seconds: float
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        tables: Mapping[ScoredPath, PathTable],
+        transcripts: Sequence[Transcript],
+        yardsticks: Yardsticks,
+        *,
+        began_s: float,
+    ) -> "Examination":
+        """Return what was answered, read by the reference."""
+        score(tables, transcripts, yardsticks)
+        return cls(
+            lengths=plan.lengths,
+            tables=tuple(tables.values()),
+            transcripts=tuple(transcripts),
+            seconds=time.monotonic() - began_s,
+        )
+
+    def as_facts(self) -> dict[str, object]:
+        """Return what is recorded, but for whose it is."""
+        return {"lengths": self.lengths, "scores": self.scores(), "seconds": self.seconds}
 
     def scores(self) -> list[Json]:
         """Return the tables as they are recorded."""
@@ -95,18 +119,14 @@ def examine(
     plan = make_plan(question.bits, question.rules, windows, scores_prompts=scores_prompts)
     amid = mixed(question.bits, question.rules, windows, first_number=len(plan.lengths))
     plan = Plan(steps=(*plan.steps, amid))
-    asking = _Asking(engine, features, question.rules, yardsticks)
-    tables, transcripts = _ask_all(asking, plan)
+    asking = Asker(engine, features, question.rules, yardsticks)
+    tables, transcripts = ask_all(asking, plan)
     transcripts += _ask_again(asking, question.bits, tables, transcripts)
-    score(tables, transcripts, yardsticks)
-    return Examination(
-        lengths=plan.lengths,
-        tables=tuple(tables.values()),
-        seconds=time.monotonic() - began_s,
-    )
+    return Examination.of(plan, tables, transcripts, yardsticks, began_s=began_s)
 
 
-def _ask_all(asking: "_Asking", plan: Plan) -> tuple[dict[ScoredPath, PathTable], list[Transcript]]:
+def ask_all(asking: "Asker", plan: Plan) -> tuple[dict[ScoredPath, PathTable], list[Transcript]]:
+    """Return the tables of every path, with what is missing counted, and what was said."""
     tables: dict[ScoredPath, PathTable] = {}
     transcripts: list[Transcript] = []
     for step in plan.steps:
@@ -117,7 +137,7 @@ def _ask_all(asking: "_Asking", plan: Plan) -> tuple[dict[ScoredPath, PathTable]
 
 
 def _ask_again(
-    asking: "_Asking",
+    asking: "Asker",
     bits: bytes,
     tables: dict[ScoredPath, PathTable],
     transcripts: Sequence[Transcript],
@@ -135,7 +155,9 @@ def _ask_again(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class Asker:
+    """Asks one engine, and reads what it says of each token."""
+
     engine: Engine
     features: Features
     rules: Rules

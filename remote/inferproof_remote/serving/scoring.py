@@ -121,7 +121,7 @@ class _Scorer:
                 table.kl.append(divergence(truth, reading.listed))
                 table.floor_kl.append(trusted)
             else:
-                table.kl.append(between(reading.against, reading.listed))
+                table.kl.append(between(reading.against, reading.listed, token))
                 table.floor_kl.append(_TWO_READINGS * trusted)
         best = max(reading.listed, key=reading.listed.__getitem__) if reading.listed else token
         table.agrees.append(int(tie_gap_nats(truth, best, self.ends) == 0))
@@ -146,13 +146,13 @@ def divergence(truth: Tensor, listed: Mapping[int, float]) -> float:
     return max(0.0, total + p * math.log(p / q))
 
 
-def between(first: Mapping[int, float], second: Mapping[int, float]) -> float:
-    """Return KL in nats of one list against another.
+def between(first: Mapping[int, float], second: Mapping[int, float], own: int) -> float:
+    """Return KL in nats of one list against another, both with the position's own token.
 
-    A token that the second does not list is there as likely as its last one, which is the most
-    that it can be.
+    A token that the second does not list is there as likely as the last of its best, which is the
+    most that it can be; the own token is listed however unlikely it is.
     """
-    least = min(second.values())
+    least = min((value for token, value in second.items() if token != own), default=0.0)
     total, first_rest, second_rest = 0.0, 1.0, 1.0
     for token, p_log in first.items():
         q_log = second.get(token, least)

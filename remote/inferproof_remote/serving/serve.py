@@ -218,10 +218,13 @@ def _examine(
         record.step("holding the candidate against the reference", _EXAMINE)
         if order.has("fidelity"):
             record.fidelity.append(examiner.examine(client, features, arm, 0))
+            examiner.sample(client, features)
         if order.has("conformance"):
             one = [f"unix:{path}" for path in deployment.sockets[:1]]
             alone = replace(client, endpoint=one[0]) if one else client
             record.conformance.append(examiner.conformance(alone, features, arm, 0))
+    if order.loads:
+        examiner.compare(client, features, arm, 0)
     if order.has("tasks"):
         record.step(f"asking the {arm} the contract's tasks", 0)
         record.tasks.append(examiner.tasks(client, features, arm))
@@ -257,7 +260,7 @@ def _told(record: Record, examiner: "Examiner", strangers: Sequence[Incident]) -
         "bar": spec.get("bar"),
         "model_name": job.as_table(spec["model"], "model")["name"],
         "model_digest": examiner.model_digest,
-        "quantisation": examiner.quantisation,
+        **examiner.told(),
         "kernels": job.as_table(spec["manifest"], "manifest").get("kernels", {}),
         "stages": list(job.as_texts(spec["stages"], "stages")),
         **{name: bench[name] for name in names},

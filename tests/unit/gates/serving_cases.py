@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from inferproof.core.service import ServiceContract
 from inferproof.core.values import Verdict
 from inferproof.gates.base import Gate, ServiceCase
+from unit.gates.quality_facts import quality_facts
 
 DIGEST, OTHER, BITS = "a" * 64, "b" * 64, "c" * 64
 REQUESTS, TOKENS = 16, 32
@@ -139,6 +140,7 @@ def case(
         "deployments": served if starts is None else starts,
         "fidelity": [],
         "mutants": None,
+        "quality": quality_facts(),
         "loads": rounds if loads is None else loads,
     }
     return ServiceCase.model_validate(

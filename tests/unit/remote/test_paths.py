@@ -19,12 +19,18 @@ LISTS = Features(id_prompts=True, token_ids=True, ignore_eos=True, logprobs=True
 
 
 def test_two_readings_that_say_the_same_are_not_apart() -> None:
-    assert between(SURE, SURE) == pytest.approx(0)
+    assert between(SURE, SURE, own=1) == pytest.approx(0)
 
 
 def test_a_token_that_the_second_reading_does_not_list_counts_as_its_least() -> None:
     other = {3: math.log(0.9), 2: math.log(0.05)}
-    assert between(SURE, other) > 0.8 * math.log(0.9 / 0.05)
+    assert between(SURE, other, own=1) > 0.8 * math.log(0.9 / 0.05)
+
+
+def test_the_own_token_does_not_say_how_likely_others_are() -> None:
+    shared = {1: math.log(0.9), 2: math.log(0.05), 9: -20.0}
+    other = {1: math.log(0.9), 3: math.log(0.04), 9: -20.0}
+    assert between(shared, other, own=9) < 0.05
 
 
 def test_the_long_prompt_comes_last_and_is_of_the_greatest_length() -> None:
