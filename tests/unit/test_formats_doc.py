@@ -32,7 +32,8 @@ from inferproof.core.contract import (
     Workloads,
 )
 from inferproof.core.evidence import Evidence
-from inferproof.core.service import Audit, Believability, Fidelity, ServiceContract, Traffic
+from inferproof.core.service import Audit, Believability, Fidelity, Search, ServiceContract, Traffic
+from inferproof.core.space import Parameter, Space
 from inferproof.core.values import Entry
 from inferproof.ledger.bodies import parse_body
 
@@ -45,6 +46,7 @@ FILES: dict[str, type[BaseModel]] = {
     "candidate": Manifest,
     "engine": EngineManifest,
     "service": ServiceContract,
+    "space": Space,
 }
 
 
@@ -98,6 +100,9 @@ def test_the_entry_example_has_its_digest_and_signature() -> None:
         (Believability, "believability."),
         (Audit, "audit."),
         (Traffic, ""),
+        (Search, "search."),
+        (Space, ""),
+        (Parameter, ""),
         (Evidence, ""),
         (Entry, ""),
     ],

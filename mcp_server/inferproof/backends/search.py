@@ -68,7 +68,9 @@ def request(order: SearchOrder) -> JobRequest:
             ],
             "replicas": 1,
             "restarts": order.restarts,
-            "traffic": [shape.model_dump(mode="json") for shape in order.traffic],
+            "traffic": [
+                step.model_dump(mode="json") for shape in order.traffic for step in shape.steps
+            ],
         },
         inputs=below("contract", order.contract_contents),
     )

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from inferproof.campaign.contract_rules import contract_problems, ranged_dims, shape_problems
 from inferproof.campaign.parse import Parsed, Problem, parse_bytes
+from inferproof.campaign.spaces import shipped_spaces
 from inferproof.campaign.task_file import load_tasks
 from inferproof.campaign.tree import TreeLimits, read_tree
 from inferproof.core.canonical import digest_bytes, digest_json
 from inferproof.core.contract import Dim, KernelContract
 from inferproof.core.errors import FileFormatError, UsageError
 from inferproof.core.sealed import SealedContract
-from inferproof.core.service import ServiceContract
+from inferproof.core.service import Search, ServiceContract
 from inferproof.core.values import Value
 
 CONTRACT_FILE = "contract.yaml"
@@ -74,7 +75,15 @@ def _service(folder: Path, path: Path, contents: Mapping[str, bytes]) -> Service
     tasks = parsed.value.tasks
     if tasks is not None:
         load_tasks(contents.get(tasks.file, b""), path=str(folder / tasks.file))
+    parsed.require(_unshipped(parsed.value.search))
     return parsed.value
+
+
+def _unshipped(search: Search | None) -> Iterator[Problem]:
+    known = shipped_spaces()
+    if search is not None and isinstance(search.space, str) and search.space not in known:
+        what = f"search.space: no space {search.space!r} ships; known: {', '.join(known)}"
+        yield Problem(field=("search", "space"), what=what)
 
 
 def _misnamed(name: str, folder: Path) -> list[Problem]:

@@ -1,8 +1,8 @@
 """The demo: a person's part by console commands, an agent's part by a real MCP client over stdio.
 
 Ends in 0 only if the honest kernel is accepted and promoted, an honest engine is found right,
-deployed and judged per metric, every cheat is refused for its own reason, the record verifies, and
-one flipped byte in it is found.
+deployed and judged per metric against a baseline that plain search has tuned, every cheat is
+refused for its own reason, the record verifies, and one flipped byte in it is found.
 """
 
 import asyncio
@@ -39,6 +39,13 @@ def run(*, keep: Path | None, model: Model, as_json: bool) -> int:
         return _in_folder(Path(folder) / "campaign", model, as_json=as_json)
 
 
+def _ask_for_search(campaign: Path) -> None:
+    """Write into the service's contract, as a person would, that its bar is a tuned baseline."""
+    contract = campaign / "contracts/services/completions/contract.yaml"
+    section = files("inferproof.demo").joinpath("search.yaml").read_text(encoding="utf-8")
+    contract.write_text(contract.read_text(encoding="utf-8") + section, encoding="utf-8")
+
+
 def _fresh(folder: Path) -> Path:
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty", hint="name a new folder: --keep DIR")
@@ -49,6 +56,7 @@ def _in_folder(campaign: Path, model: Model, *, as_json: bool) -> int:
     warn(LOUD)
     served = f"{model.name}={model.folder}"
     _console("init", "--template", "demo", "--model", served, campaign=campaign)
+    _ask_for_search(campaign)
     _console("seal", "--demo-key", campaign=campaign)
     with as_file(files("inferproof.demo")) as here:
         played = asyncio.run(_agent(campaign, here))
@@ -75,6 +83,9 @@ async def _agent(campaign: Path, candidates: Path) -> tuple[Played, ...]:
         played.append(await _act(player, ENGINE))
         warn("deploy: the engine as 2 replicas behind a balancer ...")
         warn(f"    {await player.deployed(ENGINE, replicas=2)}")
+        warn("search_config: the baseline's options, tried until the best is proved ...")
+        for line in await player.searched():
+            warn(f"    {line}")
         played += [await _act(player, act) for act in (LOADED, *ENGINE_CHEATS)]
     return tuple(played)
 

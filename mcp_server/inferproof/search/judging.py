@@ -158,7 +158,7 @@ def _fault(sealed: SealedContract, evidence: Evidence, serve: ServeFacts) -> Ver
 
 
 def _gains(serve: ServeFacts, search: Search) -> Iterator[Gain]:
-    for shape in search.traffic:
+    for shape in (step for shape in search.traffic for step in shape.steps):
         for metric in search.metrics:
             ratio = ratio_of(serve, shape.name, metric)
             yield Gain(

@@ -154,6 +154,8 @@ class Handler(BaseHTTPRequestHandler):
         self.top = {"id": f"{name}-{uuid.uuid4().hex}", "created": int(time.time()), "model": "model"}
         try:
             body = json.loads(data)
+            if not isinstance(body, dict):
+                raise TypeError("the body is a JSON object")
             if self.is_chat:
                 body = {**body, **self.as_prompt(body)}
             request = parse(body, self.server.tokenizer)
@@ -259,8 +261,6 @@ class Server(ThreadingHTTPServer):
 
 def parse(body, tokenizer):
     """Return a request from its JSON; what cannot be done is an error, never left out."""
-    if not isinstance(body, dict):
-        raise TypeError("the body is a JSON object")
     if body.get("model", "model") not in NAMES:
         raise LookupError(f"there is no model {body['model']!r}")
     for name, only in {"n": 1, "best_of": 1, "echo": False, "suffix": None}.items():
