@@ -1,5 +1,6 @@
 """A sealed campaign so small that a check takes seconds, and candidates that fit it."""
 
+import json
 import shutil
 from collections.abc import Callable
 from importlib.resources import as_file, files
@@ -61,6 +62,16 @@ def sealed_keeper(folder: Path) -> tuple[Keeper, ApproverKey]:
     key = ApproverKey.create_demo(folder / ".inferproof/demo-approver.pem")
     keeper.seal(key, "demo")
     return keeper, key
+
+
+def sealed_on(folder: Path, targets: dict[str, object]) -> Keeper:
+    """Return the keeper of a small campaign with these targets beside `local`, sealed."""
+    campaign = small_campaign(folder)
+    text = json.dumps({"local": {"host": "local", "threads": 1}, **targets})
+    (campaign / "targets.yaml").write_text(text, encoding="utf-8")
+    keeper = Keeper.open(campaign)
+    keeper.seal(ApproverKey.create_demo(campaign / ".inferproof/demo-approver.pem"), "demo")
+    return keeper
 
 
 def edit(path: Path, changes: dict[str, str]) -> None:

@@ -1,12 +1,11 @@
 """From a sealed campaign to a running job, and from what the job left to evidence."""
 
+import contextlib
 import hmac
-import importlib.metadata
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from inferproof.backends import (
@@ -27,7 +26,7 @@ from inferproof.core.campaign import Target
 from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import digest_json
 from inferproof.core.deploy_facts import DeployFacts
-from inferproof.core.errors import InfrastructureError, NotFound, UsageError
+from inferproof.core.errors import InfrastructureError, NotFound, Unreachable, UsageError
 from inferproof.core.evidence import BuildFacts, Evidence, GradeFacts, ProfileFacts, RunFacts
 from inferproof.core.sealed import SealedContract
 from inferproof.core.search_facts import SearchFacts
@@ -43,17 +42,16 @@ from inferproof.engine_orders import (
     trials_of,
 )
 from inferproof.hosts.base import Host, JobRequest, JobState
-from inferproof.hosts.local import Local
 from inferproof.leasing import account, wish
 from inferproof.ledger.bodies import Attempt
 from inferproof.ledger.objects import ObjectStore
 from inferproof.ledger.signing import KeeperKey
+from inferproof.machines import Machines
 from inferproof.orders import Order, kind_of
 from inferproof.serving.engines import candidate_plan
 
 LOG_TAIL_BYTES = 2000
 RUN_LIMIT_S = 120.0
-_TOOL_PACKAGES = ("torch", "numpy")
 
 
 class Bench:
@@ -64,24 +62,11 @@ class Bench:
         self._candidates = candidates
         self._objects = objects
         self._cache = compile.CompileCache(state_dir)
-        self._hosts: dict[str | None, Host] = {}
+        self.machines = Machines(state_dir)
 
-    def host(self, target: Target) -> Host:
-        """Return the machine of a target."""
-        if target.python not in self._hosts:
-            python = Path(target.python) if target.python else None
-            self._hosts[target.python] = Local(self._state_dir, python=python)
-        return self._hosts[target.python]
-
-    def tools_digest(self, target: Target) -> Digest:
-        """Return one name for all tools that a check on this target depends on."""
-        return digest_json(
-            {
-                "remote": self.host(target).remote_digest,
-                "packages": list(_packages(target.python)),
-                "compilers": list(compile.compiler_versions("cpp")),
-            }
-        )
+    def host(self, order: Order) -> Host:
+        """Return the machine on which an order is carried out."""
+        return self.machines.host(order.target, order.target_name)
 
     def cached_build(self, order: Order) -> compile.CachedBuild | None:
         """Return an earlier build of the same sources on the same target, if there is one."""
@@ -112,13 +97,13 @@ class Bench:
         artefacts = self._artefacts(order)
         against = self._against(order)
         if order.tool == "profile":
-            settings = torch_profile.ProfileOrder(threads=order.threads, artefacts=artefacts)
+            settings = torch_profile.ProfileOrder(threads=self._threads(order), artefacts=artefacts)
             return torch_profile.request(work, against, settings)
         return grade.request(
             work,
             against,
             grade.GradeOrder(
-                purpose=order.purpose, threads=order.threads, arm=arm, artefacts=artefacts
+                purpose=order.purpose, threads=self._threads(order), arm=arm, artefacts=artefacts
             ),
         )
 
@@ -126,13 +111,13 @@ class Bench:
         """Start a recorded job, which will sign what it measured for exactly what it was asked."""
         asked = replace(request, spec={**request.spec, **wish(order, attempt)})
         secret = self._secret(asked.job_id, _asked(asked))
-        await self.host(order.target).start(replace(asked, secret=secret))
+        await self.host(order).start(replace(asked, secret=secret))
 
     async def evidence(
         self, attempt: Attempt, files: CampaignFiles, entry: Entry, state: JobState
     ) -> Evidence:
         """Return what a finished job left, with its artefacts in the object store."""
-        host = self.host(files.targets[attempt.target])
+        host = self._host_of(attempt, files)
         contract = files.contracts[attempt.contract] if attempt.contract else None
         backend = backend_of(kind_of(attempt.tool, contract))
         status, failure, facts, artefacts = state.status, state.failure, None, {}
@@ -141,6 +126,8 @@ class Bench:
                 folder = await host.result_dir(attempt.job_id)
                 facts = backend.parse(self._signed_result(folder, attempt.job_id))
                 artefacts = self._stored(folder / "files")
+            except Unreachable:
+                raise  # it is not lost: whoever looks again finds it
             except (OSError, InfrastructureError) as error:
                 status, failure = JobStatus.FAILED, str(error)
         return Evidence(
@@ -157,6 +144,7 @@ class Bench:
             remote_digest=host.remote_digest,
             artefacts=artefacts,
             failure=failure,
+            machine=self.machines.known(files.targets[attempt.target], attempt.target),
             log_tail=await self._log_tail(host, attempt.job_id),
             lease=await account(host, attempt, partial(self._secret, attempt.job_id)),
             build=facts if isinstance(facts, BuildFacts) else None,
@@ -185,7 +173,7 @@ class Bench:
             started_at=entry.at,
             ended_at=max(datetime.now(UTC), entry.at),
             command=("cache", built.facts.cache_key),
-            remote_digest=self.host(order.target).remote_digest,
+            remote_digest=self.host(order).remote_digest,
             artefacts=artefacts,
             build=built.facts,
         )
@@ -195,12 +183,17 @@ class Bench:
         facts = evidence.build or (evidence.grade.build if evidence.grade else None)
         if facts is None or not facts.ok or attempt.candidate is None:
             return
-        host = self.host(files.targets[attempt.target])
+        host = self._host_of(attempt, files)
         candidate = self._candidates.get(attempt.candidate)
-        key = compile.cache_key(candidate, target=attempt.target, remote_digest=host.remote_digest)
+        key = self._cache_key(candidate, files.targets[attempt.target], attempt.target)
         if self._cache.find(key) is None:
             folder = await host.result_dir(attempt.job_id)
             self._cache.keep(key, compile.collect(folder, facts))
+
+    async def settled(self, attempt: Attempt, files: CampaignFiles) -> None:
+        """Let the job's folder go when it is old: what it left is on record."""
+        with contextlib.suppress(NotFound, InfrastructureError):
+            await self._host_of(attempt, files).settle(attempt.job_id)
 
     def _secret(self, job_id: str, asked: str) -> str:
         """Return what the supervisor of a job signs its result with: a use of the keeper's key.
@@ -232,8 +225,21 @@ class Bench:
     def _build_key(self, order: Order) -> Digest:
         if order.candidate is None:
             raise UsageError(f"{order.tool} needs a candidate", hint="call submit_candidate first")
-        digest = self.host(order.target).remote_digest
-        return compile.cache_key(order.candidate, target=order.target_name, remote_digest=digest)
+        return self._cache_key(order.candidate, order.target, order.target_name)
+
+    def _cache_key(self, candidate: Candidate, target: Target, name: str) -> Digest:
+        return compile.cache_key(
+            candidate,
+            target=name,
+            remote_digest=self.machines.host(target, name).remote_digest,
+            compilers=self.machines.compilers(target, name, candidate.kernel.language),
+        )
+
+    def _threads(self, order: Order) -> int:
+        return self.machines.threads(order.target, order.target_name)
+
+    def _host_of(self, attempt: Attempt, files: CampaignFiles) -> Host:
+        return self.machines.host(files.targets[attempt.target], attempt.target)
 
     def _work(self, order: Order) -> Work:
         if order.candidate is None:
@@ -272,7 +278,7 @@ class Bench:
             contract_contents=self._contract_files(order, sealed),
             limits=campaign.limits,
             target=order.target,
-            threads=order.threads,
+            threads=self._threads(order),
             model_name=campaign.model.name,
             model_path=model_path(order),
             plans=plans_of(order),
@@ -296,7 +302,7 @@ class Bench:
             manifest=baseline_manifest(sealed),
             limits=campaign.limits,
             target=order.target,
-            threads=order.threads,
+            threads=self._threads(order),
             model_name=campaign.model.name,
             model_path=model_path(order),
             trials=trials_of(order),
@@ -315,7 +321,7 @@ class Bench:
             contents=self._contents(candidate),
             limits=campaign.limits,
             target=order.target,
-            threads=order.threads,
+            threads=self._threads(order),
             model_name=campaign.model.name,
             model_path=model_path(order),
             plan=candidate_plan(candidate.engine).as_json(),
@@ -360,34 +366,3 @@ def _asked(request: JobRequest) -> Digest:
             "spec": request.spec,
         }
     )
-
-
-@lru_cache(maxsize=8)
-def _packages(python: str | None) -> tuple[str, ...]:
-    """Return the versions of the packages that a target's Python measures with."""
-    if python is None:
-        return tuple(_package(name) for name in _TOOL_PACKAGES)
-    script = (
-        "import importlib.metadata as m\n"
-        f"print([d.metadata['Name'] + d.version for d in m.distributions() "
-        f"if d.metadata['Name'] in {_TOOL_PACKAGES}])"
-    )
-    try:
-        said = subprocess.run(
-            [python, "-I", "-c", script],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return (f"unknown: {error}",)  # the launch of a job fails for the same cause, on record
-    return (said.stdout.strip(),)
-
-
-def _package(name: str) -> str:
-    try:
-        return f"{name} {importlib.metadata.version(name)}"
-    except importlib.metadata.PackageNotFoundError:
-        return f"{name} absent"

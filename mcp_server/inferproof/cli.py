@@ -179,7 +179,17 @@ COMMANDS: tuple[Command, ...] = (
             _option("--out", "import: the new contract folder", type=Path, metavar="DIR"),
         ),
     ),
-    Command(name="doctor", help="say what this machine lacks", function="desk:doctor"),
+    Command(
+        name="doctor",
+        help="say what this machine, or a target elsewhere, lacks",
+        function="desk:doctor",
+        arguments=(
+            _option("--target", "a name in targets.yaml", metavar="T"),
+            _option(
+                "--pin", "accept the target's host key if it is this: SHA256:...", metavar="FP"
+            ),
+        ),
+    ),
     Command(
         name="report",
         help="write the report as one HTML page",

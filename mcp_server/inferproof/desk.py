@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferproof.console import show, show_error, warn
-from inferproof.core.errors import InfrastructureError, LedgerError, SealBroken, UsageError
+from inferproof.core.errors import (
+    InfrastructureError,
+    LedgerError,
+    NotFound,
+    SealBroken,
+    UsageError,
+)
 
 if TYPE_CHECKING:
+    from inferproof.core.campaign import Target
+    from inferproof.doctor import Check
     from inferproof.ledger.signing import ApproverKey
     from inferproof.pipeline import Keeper
     from inferproof.render import Subject
@@ -153,25 +161,40 @@ def render(args: argparse.Namespace) -> int:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Say what this machine lacks, and how to get it."""
-    from inferproof.campaign.files import CAMPAIGN_FILE, open_campaign
-    from inferproof.doctor import examine
-
-    pythons: dict[str, str | None] = {"local": None}
-    if (args.campaign / CAMPAIGN_FILE).is_file():
-        targets = open_campaign(args.campaign).targets
-        pythons = {name: target.python for name, target in targets.items()}
-    checks = examine(pythons)
+    """Say what this machine, or a target elsewhere, lacks, and how to get it."""
+    checks = _looked_for(args)
     missing = [check.name for check in checks if check.state == "missing"]
     lines = [
         f"{c.state:8} {c.name}: {c.detail}" + (f"\n         -> {c.fix}" if c.fix else "")
         for c in checks
     ]
-    verdict = f"checks fail here until these are there: {', '.join(missing)}"
-    lines.append(verdict if missing else "checks can run here")
+    where = f"on target {args.target}" if args.target else "here"
+    verdict = f"checks fail {where} until these are there: {', '.join(missing)}"
+    lines.append(verdict if missing else f"checks can run {where}")
     facts = {"ok": not missing, "checks": [check.model_dump(mode="json") for check in checks]}
     show("\n".join(lines), facts, as_json=args.json)
     return InfrastructureError.exit_code if missing else 0
+
+
+def _looked_for(args: argparse.Namespace) -> "tuple[Check, ...]":
+    from inferproof.campaign.files import CAMPAIGN_FILE, open_campaign
+    from inferproof.doctor import examine, examine_target
+
+    targets: dict[str, Target] = {}
+    state_dir = args.campaign
+    if (args.campaign / CAMPAIGN_FILE).is_file():
+        files = open_campaign(args.campaign)
+        targets, state_dir = files.targets, files.state_dir
+    if args.target is None:
+        pythons = {name: t.python for name, t in targets.items() if t.host == "local"}
+        return examine(pythons or {"local": None})
+    if args.target not in targets:
+        known = ", ".join(targets) or "none; name the campaign's folder with --campaign"
+        raise NotFound(f"no target {args.target!r} in targets.yaml", hint=f"targets: {known}")
+    target = targets[args.target]
+    if target.host == "local":
+        return examine({args.target: target.python})
+    return examine_target(args.target, target, state_dir, pin=args.pin)
 
 
 def report(args: argparse.Namespace) -> int:

@@ -1,19 +1,20 @@
-"""What this machine lacks to be a bench, and how to get it."""
+"""What a machine lacks to be a bench, and the command that brings it."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from inferproof.core.campaign import Target
+from inferproof.core.errors import InfrastructureError
+from inferproof.core.machine import Machine, Tool
 from inferproof.core.values import Value
 
-if TYPE_CHECKING:
-    from inferproof_remote.sandbox import BenchKind
-
 PROBE_TIMEOUT_S = 60.0
+MOST_SKEW_S = 2.0
+LEAST_DISK_BYTES = 10 << 30
 _PROBE = """
 import importlib.metadata as m, importlib.util as u, json, pathlib, sysconfig
 found = {n: (m.version(n) if u.find_spec(n) else None) for n in ("torch", "numpy")}
@@ -37,81 +38,134 @@ class Check(Value):
 
 
 def examine(pythons: Mapping[str, str | None]) -> tuple[Check, ...]:
-    """Return what was looked for; `pythons` maps a target's name to its interpreter."""
-    from inferproof_remote import build_cpp, build_cuda
-    from inferproof_remote.sandbox import describe  # tries things out; only when asked
+    """Return what was looked for here; `pythons` maps a target's name to its interpreter."""
+    from inferproof_remote.machine import machine  # tries things out; only when asked
 
+    here = Machine.model_validate_json(json.dumps(machine(Path.cwd())))
     return (
-        _program(
-            Check(
-                name="C++ compiler",
-                state="missing",
-                detail="neither cpp candidates nor torch.compile, a baseline, can be built",
-                fix="as root: apt-get install g++",
-            ),
-            build_cpp.find_compiler(),
-            "--version",
-        ),
-        _program(
-            Check(
-                name="nvcc",
-                state="absent",
-                detail="cuda candidates cannot be compiled; nothing else needs it",
-                fix="as root: apt-get install nvidia-cuda-toolkit; or for newer architectures: "
-                "pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime "
-                "nvidia-cuda-cccl",
-            ),
-            build_cuda.find_compiler(),
-            "--version",
-        ),
-        *bench(describe()),
-        *_for_engines(),
+        *_tools(here),
+        *sandboxes(here),
+        *accelerators(here),
+        *disk(here),
         *(check for name, python in pythons.items() for check in _python(name, python)),
     )
 
 
-def _for_engines() -> tuple[Check, Check]:
-    from inferproof_remote.serving import balancer, load
+def examine_target(
+    name: str, target: Target, state_dir: Path, *, pin: str | None = None
+) -> tuple[Check, ...]:
+    """Return what was looked for on a target elsewhere, from reach to sandbox.
 
+    With `pin`, its host key is accepted for good if it has that fingerprint.
+    """
+    from inferproof.hosts.ssh import Ssh, connect
+
+    try:
+        link = connect(name, target, state_dir, pin=pin)
+    except InfrastructureError as error:
+        return (_broken("connection", error),)
+    link.close()
+    reached = Check(name="connection", state="found", detail=f"{target.address}, host key known")
+    host = Ssh(name, target, state_dir)
+    try:
+        there = host.machine()
+        absent = host.lacking_models(target.models)
+    except InfrastructureError as error:
+        return (reached, _broken(f"work folder {target.work} and Python", error))
+    finally:
+        host.close()
     return (
-        _program(
-            Check(
-                name="HAProxy",
-                state="absent",
-                detail="an engine cannot be deployed as more than one replica",
-                fix="as root: apt-get install haproxy",
-            ),
-            balancer.find_haproxy(),
-            "-v",
+        reached,
+        clock(there),
+        *_packages(name, there),
+        *_tools(there),
+        *sandboxes(there),
+        *accelerators(there),
+        *disk(there),
+        *_models(target, absent),
+    )
+
+
+def _broken(what: str, error: InfrastructureError) -> Check:
+    return Check(name=what, state="missing", detail=error.what, fix=error.hint)
+
+
+def clock(there: Machine) -> Check:
+    """Return how far a machine's clock is from ours."""
+    skew_s = there.skew_s or 0.0
+    if abs(skew_s) <= MOST_SKEW_S:
+        return Check(name="clock", state="found", detail=f"{skew_s:+.3f} s from ours")
+    return Check(
+        name="clock",
+        state="absent",
+        detail=f"{skew_s:+.1f} s from ours; times of files there will mislead people",
+        fix="as root there: apt-get install chrony",
+    )
+
+
+def _tools(machine: Machine) -> Iterator[Check]:
+    own_aiperf = Path(machine.executable).parent.parent / "aiperf"  # where the bench looks for it
+    yield _tool(
+        machine.tools.get("c++"),
+        Check(
+            name="C++ compiler",
+            state="missing",
+            detail="neither cpp candidates nor torch.compile, a baseline, can be built",
+            fix="as root: apt-get install g++",
         ),
-        _program(
-            Check(
-                name="AIPerf",
-                state="absent",
-                detail="engines cannot be put under load; it wants an environment of its own",
-                fix=f"{sys.executable} -m venv {load.OWN_AIPERF}; "
-                f"{load.OWN_AIPERF}/bin/pip install aiperf",
-            ),
-            load.find_aiperf(),
-            "--version",
+    )
+    yield _tool(
+        machine.tools.get("nvcc"),
+        Check(
+            name="nvcc",
+            state="absent",
+            detail="cuda candidates cannot be compiled; nothing else needs it",
+            fix="as root: apt-get install nvidia-cuda-toolkit; or for newer architectures: "
+            "pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime "
+            "nvidia-cuda-cccl",
+        ),
+    )
+    yield _tool(
+        machine.tools.get("haproxy"),
+        Check(
+            name="HAProxy",
+            state="absent",
+            detail="an engine cannot be deployed as more than one replica",
+            fix="as root: apt-get install haproxy",
+        ),
+    )
+    yield _tool(
+        machine.tools.get("aiperf"),
+        Check(
+            name="AIPerf",
+            state="absent",
+            detail="engines cannot be put under load; it wants an environment of its own",
+            fix=f"{machine.executable} -m venv {own_aiperf}; {own_aiperf}/bin/pip install aiperf",
         ),
     )
 
 
-def bench(kind: "BenchKind") -> tuple[Check, Check]:
-    """Return how well a candidate is kept apart and stopped here."""
-    sandbox = Check(name="sandbox", state="found", detail=f"{kind.sandbox}, {kind.separation}")
-    if kind.separation == "shared-account":
-        is_there = shutil.which("bwrap") is not None
+def _tool(tool: Tool | None, without: Check) -> Check:
+    if tool is None:
+        return without
+    return Check(name=without.name, state="found", detail=f"{tool.path}: {tool.version}")
+
+
+def sandboxes(machine: Machine) -> tuple[Check, Check]:
+    """Return how well a candidate is kept apart and stopped there."""
+    sandbox = Check(
+        name="sandbox", state="found", detail=f"{machine.sandbox}, {machine.separation}"
+    )
+    if machine.separation == "shared-account":
         sandbox = Check(
             name="sandbox",
             state="absent",
-            detail=f"{kind.sandbox}. Candidates share your account and could read the grader's "
+            detail=f"{machine.sandbox}. Candidates share your account and could read the grader's "
             "memory; every result says shared-account",
-            fix=_NO_SANDBOX if is_there else "as root: apt-get install bubblewrap",
+            fix=_NO_SANDBOX if machine.has_bubblewrap else "as root: apt-get install bubblewrap",
         )
-    freezer = Check(name="freezer", state="found", detail=kind.freezer)
-    if kind.freezer == "sigstop":
+    freezer = Check(name="freezer", state="found", detail=machine.freezer)
+    if machine.freezer == "sigstop":
         freezer = Check(
             name="freezer",
             state="absent",
@@ -123,13 +177,67 @@ def bench(kind: "BenchKind") -> tuple[Check, Check]:
     return sandbox, freezer
 
 
-def _program(without: Check, path: Path | None, asked: str) -> Check:
-    if path is None:
-        return without
-    lines = _output([str(path), asked]).splitlines()
-    own = (line for line in lines if line.lower().startswith(path.name))
-    version = next(own, "".join(lines[:1]))
-    return Check(name=without.name, state="found", detail=f"{path}: {version}")
+def accelerators(machine: Machine) -> Iterator[Check]:
+    """Yield each GPU with its clocks, and whether its counters may be read."""
+    for gpu in machine.gpus:
+        clocks = f"SM clock {gpu.sm_mhz} of {gpu.most_sm_mhz} MHz"
+        detail = f"{gpu.uuid}, driver {gpu.driver}, {gpu.memory_mib} MiB, {clocks}"
+        yield Check(name=gpu.name, state="found", detail=detail)
+    if machine.reads_counters is None:
+        return
+    profiler = machine.tools.get("ncu")
+    if profiler is None:
+        yield Check(
+            name="Nsight Compute",
+            state="absent",
+            detail="profile cannot say what bounds device code",
+            fix="install nsight-compute of your CUDA version",
+        )
+    elif not machine.reads_counters:
+        yield Check(
+            name="Nsight Compute",
+            state="absent",
+            detail=f"{profiler.path}: this account may not read the GPU's counters",
+            fix="as root: echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > "
+            "/etc/modprobe.d/profiling.conf, then restart the machine",
+        )
+    else:
+        yield Check(name="Nsight Compute", state="found", detail=profiler.version)
+
+
+def disk(machine: Machine) -> Iterator[Check]:
+    """Yield the room for jobs, and whether the processor keeps its clock."""
+    free = f"{machine.disk_free_bytes / (1 << 30):.0f} GiB free where jobs are kept"
+    if machine.disk_free_bytes >= LEAST_DISK_BYTES:
+        yield Check(name="disk", state="found", detail=free)
+    else:
+        fix = "make room, or name another `work` folder in targets.yaml"
+        yield Check(name="disk", state="absent", detail=free, fix=fix)
+    if machine.governor not in (None, "performance"):
+        yield Check(
+            name="processor clocks",
+            state="absent",
+            detail=f"governor {machine.governor}: the clock follows the load, times scatter",
+            fix="as root: cpupower frequency-set -g performance",
+        )
+
+
+def _models(target: Target, absent: tuple[str, ...]) -> Iterator[Check]:
+    for name, path in target.models.items():
+        if name in absent:
+            yield Check(
+                name=f"model {name}",
+                state="missing",
+                detail=f"{path} has no config.json there",
+                fix="bring the model there, or correct `models` in targets.yaml, then seal again",
+            )
+        else:
+            yield Check(name=f"model {name}", state="found", detail=path)
+
+
+def _packages(target: str, there: Machine) -> Iterator[Check]:
+    found = {**there.packages, "Python.h": there.headers}
+    yield from _contents(f"python of target {target}", there.executable, found)
 
 
 def _python(target: str, python: str | None) -> Iterator[Check]:
@@ -143,12 +251,15 @@ def _python(target: str, python: str | None) -> Iterator[Check]:
             fix="correct `python` in targets.yaml, then seal again",
         )
         return
+    yield from _contents(name, interpreter, _probed(interpreter))
+
+
+def _contents(name: str, interpreter: str, found: Mapping[str, str | None]) -> Iterator[Check]:
     fixes = {
         "torch": f"{interpreter} -m pip install torch (the build for CPUs is enough here)",
         "numpy": f"{interpreter} -m pip install numpy",
         "Python.h": "as root: apt-get install python3-dev (torch.compile builds against it)",
     }
-    found = _probed(interpreter)
     for what, fix in fixes.items():
         value = found.get(what)
         without = Check(
@@ -162,21 +273,14 @@ def _python(target: str, python: str | None) -> Iterator[Check]:
 
 def _probed(interpreter: str) -> Mapping[str, str | None]:
     try:
-        return json.loads(_output([interpreter, "-I", "-c", _PROBE]) or "{}")
-    except json.JSONDecodeError:
-        return {}
-
-
-def _output(argv: list[str]) -> str:
-    try:
         done = subprocess.run(
-            argv,
+            [interpreter, "-I", "-c", _PROBE],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=PROBE_TIMEOUT_S,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()
+        return json.loads(done.stdout.strip() or "{}")
+    except (OSError, subprocess.TimeoutExpired, json.JSONDecodeError):
+        return {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pydantic import ValidationError
 
 from inferproof.core.canonical import Json
-from inferproof.core.errors import InfrastructureError, NotFound, UsageError
+from inferproof.core.errors import InfrastructureError, NotFound, Unreachable, UsageError
 from inferproof.core.lease_facts import LeaseFacts
 from inferproof.core.values import Entry
 from inferproof.hosts.base import Host
@@ -45,6 +45,8 @@ async def account(host: Host, attempt: Attempt, secret: Callable[[str], str]) ->
     try:
         out = await host.result_dir(attempt.job_id)
         head, _, body = (out / "lease.signed").read_bytes().partition(b"\n")
+    except Unreachable:
+        raise  # what it held is told when it can be seen again
     except (OSError, NotFound, InfrastructureError):
         return None
     asked, _, signature = head.partition(b" ")

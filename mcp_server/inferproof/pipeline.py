@@ -20,7 +20,13 @@ from inferproof.campaign.files import (
     sealable_files,
 )
 from inferproof.core.candidate import Candidate
-from inferproof.core.errors import InfrastructureError, NotFound, SealBroken, UsageError
+from inferproof.core.errors import (
+    InfrastructureError,
+    NotFound,
+    SealBroken,
+    Unreachable,
+    UsageError,
+)
 from inferproof.core.evidence import Evidence
 from inferproof.core.reports import JobReport, PromotionReport, Started, ToolName
 from inferproof.core.sealed import SealedContract
@@ -35,6 +41,7 @@ from inferproof.ledger.signing import ApproverKey
 from inferproof.ledger.store import Ledger
 from inferproof.ledger.verify import Report as VerifyReport
 from inferproof.ledger.verify import readable_entries, verify
+from inferproof.machines import out_of_sight, seen
 from inferproof.orders import Order, Round, new_job_id, tool_name
 from inferproof.promotion import promote
 from inferproof.rollout import Rollout, has_replicas
@@ -42,7 +49,6 @@ from inferproof.search.arm import SearchArm
 from inferproof.tries import earlier_tries
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
-LAUNCH_GRACE_S = 30.0
 ARMED_GATES = {"kernel": "numerics", "service": "fidelity"}
 
 
@@ -137,6 +143,7 @@ class Keeper:
         order = self._order(
             tool, candidate, round, target=target, purpose=purpose, argv=argv, replicas=replicas
         )
+        await self._bench.machines.reach(order.target, target)
         request = self._bench.request(order, arm=self._must_arm(order))
         budget = order.files.campaign.budget
         entry, job_id = self.docket.record(order.attempt(request_key), budget)
@@ -149,6 +156,8 @@ class Keeper:
             return Started(job_id=job_id, is_new=True)
         try:
             await self._bench.start(request, order, attempt)
+        except Unreachable:
+            pass  # it may run there or not: whoever looks later finds out
         except InfrastructureError as error:
             await self._close(attempt, entry, JobState(status=JobStatus.FAILED, failure=str(error)))
         return Started(job_id=job_id, is_new=True)
@@ -299,16 +308,12 @@ class Keeper:
         if ended is not None:
             return JobState(status=ended[0].status, failure=ended[0].failure or "")
         try:
-            state = await self._host(attempt, entry).state(attempt.job_id)
-        except NotFound:
-            state = _unlaunched(entry)
-        else:
-            if state.status is JobStatus.LOST:  # its supervisor died; what it started may not have
-                await self._host(attempt, entry).cancel(attempt.job_id)
-        if state.status.is_final:
-            await self._close(attempt, entry, state)
-            return await self._settle(attempt, entry)
-        return state
+            state = await seen(self._host(attempt, entry), attempt.job_id, entry)
+            if state.status.is_final:
+                await self._close(attempt, entry, state)
+        except Unreachable as error:
+            return out_of_sight(error)
+        return await self._settle(attempt, entry) if state.status.is_final else state
 
     async def _close(self, attempt: Attempt, entry: Entry, state: JobState) -> None:
         """Collect the evidence of a job that is over, judge it, and append its one outcome."""
@@ -316,6 +321,7 @@ class Keeper:
         evidence = await self._bench.evidence(attempt, files, entry, state)
         self._conclude(attempt, entry, evidence)
         await self._bench.keep_build(attempt, files, evidence)
+        await self._bench.settled(attempt, files)
 
     def _conclude(self, attempt: Attempt, entry: Entry, bare: Evidence) -> None:
         """Judge evidence under the seal it was measured under; store it, then the outcome."""
@@ -351,7 +357,7 @@ class Keeper:
     def _arming_key(
         self, contract: SealedContract, target: str, files: CampaignFiles
     ) -> casework.ArmingKey:
-        tools = self._bench.tools_digest(files.targets[target])
+        tools = self._bench.machines.tools_digest(files.targets[target], target)
         gate = ARMED_GATES[contract.contract.kind]
         return (contract.digest, current_digests()[gate], target, tools)
 
@@ -384,15 +390,7 @@ class Keeper:
         return self._archive.campaign(self.docket.seal_before(entry))
 
     def _host(self, attempt: Attempt, entry: Entry) -> Host:
-        return self._bench.host(self._files(entry).targets[attempt.target])
-
-
-def _unlaunched(entry: Entry) -> JobState:
-    """Return the state of a job that is recorded but has no folder: being launched, or lost."""
-    age_s = (utc_now() - entry.at).total_seconds()
-    if age_s < LAUNCH_GRACE_S:
-        return JobState(status=JobStatus.QUEUED)
-    return JobState(status=JobStatus.LOST, failure="the server died before it started the job")
+        return self._bench.machines.host(self._files(entry).targets[attempt.target], attempt.target)
 
 
 def _has(ledger: Ledger, body: CandidateStored) -> bool:

@@ -1,6 +1,7 @@
 """The bench's command line: `python -I inferproof_remote.pyz VERB JOBDIR`."""
 
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -55,7 +56,7 @@ def main(arguments: list[str]) -> int:
     if arguments and arguments[0] in _ENGINES:
         engine = importlib.import_module(f"inferproof_remote.{_ENGINES[arguments[0]]}")
         return cast("Callable[[list[str]], int]", engine.main)(arguments[1:])
-    verbs = ("supervise", "sweep", "door", *_VERB_MODULES)
+    verbs = ("supervise", *_OWN_VERBS, *_VERB_MODULES)
     if len(arguments) != 2 or arguments[0] not in verbs:
         sys.stderr.write(f"usage: inferproof_remote {{{','.join(verbs)}}} JOBDIR\n")
         return _USAGE
@@ -63,14 +64,30 @@ def main(arguments: list[str]) -> int:
     if verb == "supervise":
         secret = sys.stdin.buffer.read()
         return supervise.launch(job_dir, Path(sys.argv[0]).resolve(), secret=secret)
-    if verb == "door":
-        return door.open_door(job_dir)
-    if verb == "sweep":
-        supervise.sweep(job_dir)
-        return supervise.DONE
+    if verb in _OWN_VERBS:
+        return _OWN_VERBS[verb](job_dir)
     with _FailureTold(job_dir):
         _perform(verb, job_dir)
     return supervise.DONE
+
+
+def _sweep(job_dir: Path) -> int:
+    supervise.sweep(job_dir)
+    return supervise.DONE
+
+
+def _machine(work: Path) -> int:
+    module = importlib.import_module("inferproof_remote.machine")
+    facts = cast("Callable[[Path], dict[str, object]]", module.machine)(work)
+    sys.stdout.write(json.dumps(facts, allow_nan=False))
+    return supervise.DONE
+
+
+_OWN_VERBS: Mapping[str, Callable[[Path], int]] = {
+    "sweep": _sweep,
+    "door": door.open_door,
+    "machine": _machine,
+}
 
 
 def _perform(verb: str, job_dir: Path) -> None:

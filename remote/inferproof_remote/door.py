@@ -224,6 +224,13 @@ def _measure(jobs: Jobs, asked: Question) -> Answer:
     return Answer(jobs.measure(verb, timeout_s=_MEASURE_S))
 
 
+def _models(jobs: Jobs, asked: Question) -> Answer:
+    del jobs
+    folders = asked.table("folders")
+    lacking = [n for n, place in folders.items() if not Path(str(place), "config.json").is_file()]
+    return Answer({"lacking": lacking})
+
+
 _ANSWERS: Mapping[str, Callable[[Jobs, Question], Answer]] = {
     "ping": _ping,
     "have": _have,
@@ -239,4 +246,5 @@ _ANSWERS: Mapping[str, Callable[[Jobs, Question], Answer]] = {
     "left": _left,
     "fetch": _fetch,
     "measure": _measure,
+    "models": _models,
 }

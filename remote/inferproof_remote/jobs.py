@@ -89,9 +89,8 @@ class Jobs:
         except job.JobFormatError as error:
             raise Refused("usage", str(error)) from error
         folder = self.root / "jobs" / spec.job_id
-        if not folder.exists():
-            self._write(folder, asked, inputs)
-        if _digest_of(folder) != spec.digest:
+        is_new = not folder.exists() and self._write(folder, asked, inputs)
+        if not is_new and _digest_of(folder) != spec.digest:
             raise Refused("usage", f"job {spec.job_id!r} exists already in {self.root / 'jobs'}")
         self._launch(folder, secret)
 
@@ -164,8 +163,11 @@ class Jobs:
             what = f"{self.python} could not {verb} this machine: {_last(said.stderr)}"
             raise Refused("failed", what) from error
 
-    def _write(self, folder: Path, asked: object, inputs: Mapping[str, str]) -> None:
-        """Make the job folder appear whole, its inputs readable by the sandbox's own user."""
+    def _write(self, folder: Path, asked: object, inputs: Mapping[str, str]) -> bool:
+        """Make the job folder appear whole, its inputs readable by the sandbox's own user.
+
+        False if the same was asked twice at once, and the other was first.
+        """
         draft = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
         try:
             for name in ("in", "out"):
@@ -175,13 +177,13 @@ class Jobs:
             text = json.dumps(asked, allow_nan=False)
             (draft / "job.json").write_text(text, encoding="utf-8")
             draft.rename(folder)
-        except FileExistsError:
-            pass  # the same was asked twice at once; the caller compares
         except OSError as error:
-            if not folder.is_dir():
-                raise Refused("failed", f"{folder} cannot be written: {error}") from error
+            if folder.is_dir():
+                return False
+            raise Refused("failed", f"{folder} cannot be written: {error}") from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+        return True
 
     def _blob(self, digest: str) -> bytes:
         data = self.blobs.get(digest)

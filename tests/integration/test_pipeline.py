@@ -187,10 +187,11 @@ def test_a_job_exchanged_before_its_supervisor_read_it_gives_no_evidence(
 
     def write_and_exchange(
         jobs: Jobs, folder: Path, asked: object, inputs: Mapping[str, str]
-    ) -> None:
+    ) -> bool:
         write(jobs, folder, asked, inputs)
         before.append((folder / "job.json").read_bytes())
         (folder / "job.json").write_bytes(before[0].replace(b"measured", b"invented"))
+        return True
 
     monkeypatch.setattr(Jobs, "_write", write_and_exchange)
     started = start(sealed, "run", argv=("echo", "measured"))

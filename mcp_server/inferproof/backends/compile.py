@@ -75,9 +75,16 @@ def collect(result_dir: Path, facts: BuildFacts) -> CachedBuild:
 
 
 def cache_key(
-    candidate: Candidate, *, target: str, remote_digest: Digest, archs: Sequence[str] = ()
+    candidate: Candidate,
+    *,
+    target: str,
+    remote_digest: Digest,
+    archs: Sequence[str] = (),
+    compilers: Sequence[str] | None = None,
 ) -> Digest:
     """Return the name of this build on this machine: sources, recipe, compilers and bench code."""
+    if compilers is None:
+        compilers = compiler_versions(candidate.kernel.language)
     recipe = candidate.manifest.model_dump(
         mode="json", include={"language", "source", "entry", "prepare", "flags", "archs"}
     )
@@ -88,7 +95,7 @@ def cache_key(
             "archs": list(archs),
             "target": target,
             "remote": remote_digest,
-            "compilers": list(compiler_versions(candidate.kernel.language)),
+            "compilers": list(compilers),
         }
     )
 

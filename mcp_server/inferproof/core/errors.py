@@ -8,6 +8,7 @@ InferproofError
 ├── LedgerError         the ledger cannot be read, locked or trusted
 ├── ApprovalRefused     an approval or key is missing, wrong, used or expired
 └── InfrastructureError the machine failed, not the candidate (retryable, exit 5)
+    └── Unreachable     nobody answers there now; what runs there goes on
 
 A failed check is a Verdict, never an exception.
 """
@@ -82,3 +83,9 @@ class InfrastructureError(InferproofError):
     error_code = "infrastructure"
     retryable = True
     exit_code = 5
+
+
+class Unreachable(InfrastructureError):
+    """Nobody answers, or the line to who answered is broken; the jobs there go on."""
+
+    error_code = "unreachable"

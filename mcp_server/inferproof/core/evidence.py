@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field
 from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.gpu_facts import GpuFacts, MachineCode
 from inferproof.core.lease_facts import LeaseFacts
+from inferproof.core.machine import Machine
 from inferproof.core.profile_facts import DeviceProfile
 from inferproof.core.search_facts import SearchFacts
 from inferproof.core.serving_facts import EarlierTries, ServeFacts
@@ -220,7 +221,8 @@ class Evidence(Value):
     """The raw outcome of a job, stored whole and named by its digest in the ledger.
 
     `seal` is the seal entry it was measured under; `arming` is the earlier evidence in which the
-    contract's mutants were refused, when they did not run in this job.
+    contract's mutants were refused, when they did not run in this job. `machine` is there for a
+    target elsewhere.
     """
 
     schema_version: Literal[1] = 1
@@ -247,5 +249,6 @@ class Evidence(Value):
     lease: LeaseFacts | None = None
     search: SearchFacts | None = None
     earlier: EarlierTries | None = None
+    machine: Machine | None = None
     failure: str = ""
     log_tail: str = ""

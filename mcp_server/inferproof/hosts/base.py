@@ -1,6 +1,7 @@
 """Where jobs run, seen from the server: start one, look at it, end it, fetch what it left."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from inferproof.core.canonical import Json
+from inferproof.core.errors import Unreachable
+from inferproof.core.machine import Machine
 from inferproof.core.values import JobStatus
 
 Verb = Literal["compile", "grade", "profile", "run", "facts", "deploy", "serve", "search"]
@@ -56,6 +59,14 @@ class Host(Protocol):
         """The digest of the bench code that jobs on this host run."""
         ...
 
+    async def reach(self) -> None:
+        """Return once the machine answers; an error says why it does not."""
+        ...
+
+    def machine(self) -> Machine:
+        """Return what the machine has and allows, measured now."""
+        ...
+
     async def start(self, request: JobRequest) -> None:
         """Start a job; on return it runs by itself and every other `Host` here can find it."""
         ...
@@ -98,15 +109,21 @@ def never(state: JobState) -> bool:
 async def follow(
     host: Host, job_id: str, *, wait_s: float, until: Callable[[JobState], bool] = never
 ) -> AsyncIterator[JobState]:
-    """Yield the job's state now and at each change, until its end, `until`, or `wait_s` passed."""
+    """Yield the job's state now and at each change, until its end, `until`, or `wait_s` passed.
+
+    While the machine cannot be reached, nothing is known to have changed.
+    """
     deadline = time.monotonic() + wait_s
     seen: JobState | None = None
     while True:
-        state = await host.state(job_id)
-        if state != seen:
+        state = seen
+        with contextlib.suppress(Unreachable):
+            state = await host.state(job_id)
+        if state is not None and state != seen:
             seen = state
             yield state
         remaining_s = deadline - time.monotonic()
-        if state.status.is_final or until(state) or remaining_s <= 0:
+        is_over = state is not None and (state.status.is_final or until(state))
+        if is_over or remaining_s <= 0:
             return
         await asyncio.sleep(min(_POLL_S, remaining_s))

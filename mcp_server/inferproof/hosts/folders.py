@@ -1,6 +1,7 @@
 """Jobs as folders of a machine, asked about through a line: all that hosts have in common."""
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from inferproof.core.canonical import Json, digest_bytes
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
+from inferproof.core.machine import Machine
 from inferproof.core.values import JobStatus
 from inferproof.hosts.base import JobRequest, JobState, Progress
 from inferproof.hosts.harmless import harmless
@@ -21,6 +23,7 @@ _CANCEL_S = 15.0
 _POLL_S = 0.02
 _QUESTION_S = 30.0
 _LONG_QUESTION_S = 60.0
+_MEASURE_S = 150.0
 _KEEP_S = 7 * 86400.0
 Reply = TypeVar("Reply", bound=BaseModel)
 
@@ -56,6 +59,14 @@ class _Held(_Reply):
     held_bytes: tuple[int | None, ...]
 
 
+class _Lacking(_Reply):
+    lacking: tuple[str, ...]
+
+
+class _Clock(_Reply):
+    now_s: float
+
+
 class _Step(_Reply):
     done: int
     total: int
@@ -83,6 +94,14 @@ class Folders:
     def remote_digest(self) -> str:
         """The digest of the bench code that jobs on this host run."""
         return self._remote_digest
+
+    async def reach(self) -> None:
+        """Return once the machine answers.
+
+        Raises:
+            InfrastructureError: it does not, or cannot be worked on.
+        """
+        await asyncio.to_thread(self._line.ask, "ping", {}, timeout_s=_QUESTION_S)
 
     async def start(self, request: JobRequest) -> None:
         """Bring a job's inputs, make its folder and launch its supervisor.
@@ -135,6 +154,23 @@ class Folders:
             NotFound: no job of that id was started here.
         """
         await self._about(job_id, "tell", {"name": name, "data": data})
+
+    def machine(self) -> Machine:
+        """Return what the machine has, and how far its clock is ahead of ours.
+
+        Raises:
+            InfrastructureError: it cannot be reached, or cannot say.
+        """
+        answer = self._line.ask("measure", {"verb": "machine"}, timeout_s=_MEASURE_S)
+        before = time.time()
+        now_s = parsed(_Clock, self._line.ask("ping", {}, timeout_s=_QUESTION_S)).now_s
+        skew_s = now_s - (before + time.time()) / 2
+        return parsed(Machine, answer).model_copy(update={"skew_s": skew_s})
+
+    def lacking_models(self, folders: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the names of those models that do not lie where they should."""
+        answer = self._line.ask("models", {"folders": folders}, timeout_s=_QUESTION_S)
+        return parsed(_Lacking, answer).lacking
 
     async def settle(self, job_id: str) -> None:
         """Note that the job's outcome is recorded: its folder may go when it is old."""
@@ -247,7 +283,7 @@ def parsed(model: type[Reply], answer: Answer) -> Reply:
         InfrastructureError: it has another form.
     """
     try:
-        return model.model_validate(answer.body)
+        return model.model_validate_json(json.dumps(answer.body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         what = f"the bench's answer cannot be read: {first['loc']}: {first['msg']}"

@@ -19,11 +19,11 @@ import paramiko
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inferproof.core.canonical import Json
-from inferproof.core.errors import InferproofError, InfrastructureError
+from inferproof.core.errors import InferproofError, InfrastructureError, Unreachable
 from inferproof.hosts.bundle import Bundle, boot_source
 from inferproof.hosts.folders import Answer, refusal
 from inferproof.hosts.harmless import harmless
-from inferproof.hosts.ssh_link import Link, Unreachable
+from inferproof.hosts.ssh_link import Link
 
 CHANNELS = 8
 _BOOT_S = 60.0
@@ -187,7 +187,7 @@ class Lines:
         self._free: list[Line] = []
         self._used: dict[Link, int] = {}
         self._blocked_until = 0.0
-        self._blocked_by: InferproofError | None = None
+        self._blocked_by: Unreachable | None = None
 
     def ask(
         self, asked: str, fields: Mapping[str, Json], payload: bytes = b"", *, timeout_s: float
@@ -198,6 +198,9 @@ class Lines:
             NotFound, UsageError, InfrastructureError: the door says so.
             Unreachable: for a while nobody answered.
         """
+        blocked = self._blocked_by
+        if blocked is not None and time.monotonic() < self._blocked_until:
+            raise Unreachable(blocked.what, hint=blocked.hint)
         deadline, pause_s = time.monotonic() + _PATIENCE_S, _FIRST_PAUSE_S
         while True:
             try:
@@ -240,8 +243,6 @@ class Lines:
                 if line.link.is_open:
                     return line
                 self._count_down(line.link)
-        if self._blocked_by is not None and time.monotonic() < self._blocked_until:
-            raise self._blocked_by
         link = self._link()
         try:
             command = shlex.join(

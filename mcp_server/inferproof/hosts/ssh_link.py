@@ -12,7 +12,7 @@ from typing import cast
 import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
-from inferproof.core.errors import InfrastructureError
+from inferproof.core.errors import InfrastructureError, Unreachable
 from inferproof.hosts.ssh_keys import (
     HostKeyRefused,
     Pinned,
@@ -30,12 +30,6 @@ _UNANSWERED_MS = 10_000
 _LOG = logging.getLogger("paramiko")
 _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False  # its traces of broken lines are for nobody; we say what broke
-
-
-class Unreachable(InfrastructureError):
-    """Nobody answers, or the line to who answered is broken; the job there goes on."""
-
-    error_code = "unreachable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +64,8 @@ class Link:
     @property
     def is_open(self) -> bool:
         """Whether nobody noticed yet that the connection is dead."""
-        return self._transport.is_active()
+        transport = self._clients[-1].get_transport()
+        return transport is not None and transport.is_active()
 
     def channel(self, command: str) -> paramiko.Channel:
         """Return a channel to a command that was just started.

@@ -5,17 +5,43 @@ from pathlib import Path
 import pytest
 
 from inferproof.cli import main
-from inferproof.doctor import Check, bench, examine
+from inferproof.core.machine import Accelerator, Machine, Tool
+from inferproof.doctor import Check, accelerators, clock, disk, examine, sandboxes
 from inferproof_remote import build_cpp, build_cuda
-from inferproof_remote.sandbox import BenchKind
 from inferproof_remote.serving import balancer, load
 
-BARE = BenchKind(
-    separation="shared-account",
-    sandbox="rlimits only: bubblewrap is not installed",
-    freezer="sigstop",
+GOOD = Machine(
+    python="3.11.2",
+    executable="/usr/bin/python3",
+    packages={},
+    headers=None,
+    kernel="6",
+    cpu_model="x",
+    cores=8,
+    governor="performance",
+    memory_bytes=1 << 36,
+    disk_free_bytes=1 << 40,
+    separation="container",
+    sandbox="bubblewrap 0.8.0",
+    freezer="cgroup-v2",
+    has_bubblewrap=True,
+    tools={"ncu": Tool(path="/opt/ncu", version="2025.3")},
+    gpus=(
+        Accelerator(
+            uuid="GPU-1", name="H200", driver="580", sm_mhz=345, most_sm_mhz=1980, memory_mib=143771
+        ),
+    ),
+    reads_counters=True,
+    skew_s=0.001,
 )
-GOOD = BenchKind(separation="container", sandbox="bubblewrap 0.8.0", freezer="cgroup-v2")
+BARE = GOOD.model_copy(
+    update={
+        "separation": "shared-account",
+        "sandbox": "rlimits only: bubblewrap is not installed",
+        "freezer": "sigstop",
+        "has_bubblewrap": False,
+    }
+)
 
 
 def named(checks: tuple[Check, ...], name: str) -> Check:
@@ -52,30 +78,46 @@ def test_any_compiler_that_a_build_would_use_is_found(
 
 
 def test_what_every_bench_can_do_needs_no_fix() -> None:
-    assert [(check.state, check.fix) for check in bench(GOOD)] == [("found", "")] * 2
+    checks = (*sandboxes(GOOD), *accelerators(GOOD), *disk(GOOD), clock(GOOD))
+    assert {(check.state, check.fix) for check in checks} == {("found", "")}
+    assert "345 of 1980 MHz" in named(checks, "H200").detail
 
 
-def test_a_weak_sandbox_says_what_it_gives_up_and_how_to_get_a_better_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    sandbox, freezer = bench(BARE)
+def test_a_weak_sandbox_says_what_it_gives_up_and_how_to_get_a_better_one() -> None:
+    sandbox, freezer = sandboxes(BARE)
     assert (sandbox.state, freezer.state) == ("absent", "absent")
     assert "could read the grader's memory" in sandbox.detail
     assert "apt-get install bubblewrap" in sandbox.fix
     assert "as root" in freezer.fix
 
 
-def test_a_bubblewrap_that_cannot_work_here_is_not_installed_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    bwrap = tmp_path / "bwrap"
-    bwrap.write_text("#!/bin/sh\nexit 1\n")
-    bwrap.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    sandbox, _ = bench(BARE)
+def test_a_bubblewrap_that_cannot_work_here_is_not_installed_again() -> None:
+    sandbox, _ = sandboxes(BARE.model_copy(update={"has_bubblewrap": True}))
     assert "user namespaces" in sandbox.fix
     assert "apt-get" not in sandbox.fix
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "fix"),
+    [
+        ({"reads_counters": False}, "Nsight Compute", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ({"tools": {"ncu": None}}, "Nsight Compute", "install nsight-compute"),
+        ({"disk_free_bytes": 1 << 20}, "disk", "make room"),
+        ({"governor": "powersave"}, "processor clocks", "cpupower frequency-set -g performance"),
+        ({"skew_s": -40.0}, "clock", "apt-get install chrony"),
+    ],
+)
+def test_whatever_a_machine_lacks_has_its_mend(
+    change: dict[str, object], check: str, fix: str
+) -> None:
+    lacking = GOOD.model_copy(update=change)
+    checks = (*accelerators(lacking), *disk(lacking), clock(lacking))
+    assert named(checks, check).state == "absent"
+    assert fix in named(checks, check).fix
+
+
+def test_a_machine_without_a_gpu_is_not_told_about_profilers() -> None:
+    assert list(accelerators(GOOD.model_copy(update={"gpus": (), "reads_counters": None}))) == []
 
 
 def test_a_targets_python_is_asked_for_what_checks_import(tmp_path: Path) -> None:

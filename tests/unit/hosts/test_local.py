@@ -8,6 +8,7 @@ import pytest
 
 from inferproof.core.canonical import Json
 from inferproof.core.errors import NotFound, UsageError
+from inferproof.core.machine import Machine
 from inferproof.core.values import JobStatus
 from inferproof.hosts.base import JobRequest, JobState, Progress, follow
 from inferproof.hosts.local import Local
@@ -99,6 +100,12 @@ class Scripted:
 
     def __init__(self, states: list[JobState]) -> None:
         self._states = states
+
+    async def reach(self) -> None:
+        raise NotImplementedError
+
+    def machine(self) -> Machine:
+        raise NotImplementedError
 
     async def start(self, request: JobRequest) -> None:
         raise NotImplementedError

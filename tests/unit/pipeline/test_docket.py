@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inferproof import pipeline
+from inferproof import machines
 from inferproof.core.campaign import Budget
 from inferproof.core.errors import NotFound, SealBroken, UsageError
 from inferproof.core.values import JobStatus, Purpose, utc_now
@@ -96,7 +96,7 @@ def test_a_job_whose_server_died_before_its_start_is_queued_and_then_lost(tmp_pa
     assert (report.status, report.entry) == (JobStatus.QUEUED, None)
 
     old = sealed_keeper(tmp_path / "old")[0]
-    late = utc_now() - timedelta(seconds=pipeline.LAUNCH_GRACE_S + 1)
+    late = utc_now() - timedelta(seconds=machines.LAUNCH_GRACE_S + 1)
     job_id = attempted(old, late)
     first, second = (asyncio.run(old.report(job_id)) for _ in range(2))
     assert first == second
