@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +13,9 @@ from inferproof.core.errors import InferproofError, NotFound, SealBroken
 from inferproof.core.evidence import BuildFacts, Diagnostic, Evidence, HotSpot, RunFacts
 from inferproof.core.reports import JobReport, PromotionReport, Started
 from inferproof.core.values import JobStatus, Outcome, Purpose, Reason, Verdict
+from inferproof.search.arm import SearchReport
+from inferproof.search.judging import Gain, Tried
+from inferproof.search.standing import Standing
 from inferproof.tools.spec import Progress, StartedTool
 
 HEAD = "a" * 64
@@ -123,6 +126,45 @@ class FakeRollout:
         return self.stands
 
 
+class FakeSearch:
+    """A search that tried two configurations, the one right and the other not, and is done."""
+
+    async def go_on(
+        self, contract: str, *, target: str, wait_s: float, on_progress: Progress | None
+    ) -> SearchReport:
+        right = Tried(
+            number=1,
+            settings={"dtype": "float32"},
+            stage="confirm",
+            evidence=EVIDENCE,
+            gains=(
+                Gain(
+                    traffic="single",
+                    metric="tpot_ms",
+                    default=2.0,
+                    figure=1.0,
+                    value=2.0,
+                    low=1.5,
+                    high=2.5,
+                ),
+            ),
+            fault=None,
+        )
+        fault = verdict(Outcome.FAIL, Reason.CRASHED)
+        wrong = replace(right, number=2, settings={"dtype": "int1"}, gains=(), fault=fault)
+        standing = Standing(
+            contract=contract,
+            asked=2,
+            phase="done",
+            explored=(),
+            confirmed=(right, wrong),
+            tuned=right,
+            seconds=20.0,
+            evidence=EVIDENCE,
+        )
+        return SearchReport(standing=standing, job=None)
+
+
 @dataclass
 class FakeKeeper:
     """Jobs end as `ends_with` says; a job that never ends waits until it is cancelled."""
@@ -147,6 +189,7 @@ class FakeKeeper:
     following: asyncio.Event = field(default_factory=asyncio.Event)
     known: tuple[JobReport, ...] = ()
     rollout: FakeRollout = field(default_factory=FakeRollout)
+    search: FakeSearch = field(default_factory=FakeSearch)
 
     def head(self) -> str:
         return HEAD

@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "compile_kernel": {"candidate": CANDIDATE},
     "check_numerics": {"candidate": CANDIDATE, "purpose": "graded", "request_key": "first"},
     "deploy": {"candidate": CANDIDATE, "replicas": 2},
+    "search_config": {"contract": "completions"},
     "run_aiperf": {"candidate": CANDIDATE},
     "profile": {"candidate": CANDIDATE, "wait_s": 10},
     "promote": {"candidate": CANDIDATE},
@@ -78,6 +79,20 @@ def test_each_tool_answers_with_summary_next_steps_and_head(era: str, name: str)
     assert answer["summary"]
     assert "next_steps" in answer
     assert answer["head"] == HEAD
+
+
+def test_a_search_that_is_done_tells_its_gain_and_what_was_invalid(era: str) -> None:
+    answer = structured(call(era, FakeKeeper(), "search_config", {}))
+    assert "done: tuned is 2x default, 95 % interval 1.5 to 2.5: dtype=float32" in answer["summary"]
+    facts = {fact["name"]: fact["value"] for fact in answer["facts"]}
+    assert facts["tpot_ms single"] == "2x (1.5 to 2.5); 1 against 2"
+    assert facts["invalid dtype=int1"].startswith("numerics crashed")
+    assert answer["rows"] == [
+        "confirm dtype=float32: 2x (1.5 to 2.5)",
+        "confirm dtype=int1: crashed",
+    ]
+    assert answer["ok"] is True
+    assert "run_aiperf" in answer["next_steps"][0]
 
 
 def deployed(*, healthy: int) -> DeployFacts:
