@@ -15,8 +15,10 @@ NEXT_STEPS = {
     Reason.MEMORY_EXCEEDED: "Use less memory than the campaign's limit for one replica.",
     Reason.DISK_EXCEEDED: "Write less to the private temporary folder.",
     Reason.PROCESS_LIMIT: "Start fewer threads and processes.",
+    Reason.CORES_EXCEEDED: "Use as many cores as the target gives threads; do not widen them.",
     Reason.WRONG_TOKENS: "Answer with the tokens that the model gives.",
 }
+SLACK = 0.1
 UNSUPERVISED = "Submit the engine as a folder that inferproof starts itself."
 
 
@@ -48,10 +50,19 @@ def _fault(serve: ServeFacts, own: Sequence[DeploymentFacts]) -> Verdict | None:
     if happened:
         return _incident(happened[0])
     for start in own:
+        if _exceeds_cores(start):
+            what = f"a replica kept {start.busiest_cores:.2f} cores busy, it has {start.cores_each}"
+            return CLERK.fails(Reason.CORES_EXCEEDED, what, NEXT_STEPS[Reason.CORES_EXCEEDED])
         if start.healthy < start.replicas or start.ready_s is None:
             return _unhealthy(start)
     ill = _ill_baseline(serve)
     return CLERK.doubts(Reason.INFRASTRUCTURE, ill) if ill else None
+
+
+def _exceeds_cores(start: DeploymentFacts) -> bool:
+    """Whether a replica used more than it was given; where it is not measured it was not held."""
+    given, used = start.cores_each, start.busiest_cores
+    return given is not None and used is not None and used > given * (1 + SLACK) + SLACK
 
 
 def _incident(incident: Incident) -> Verdict:

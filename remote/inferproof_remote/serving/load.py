@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from inferproof_remote import job
+from inferproof_remote.fairness import prefer_sessions
 from inferproof_remote.incidents import BenchError
+from inferproof_remote.serving.cores import shares
 from inferproof_remote.serving.records import (
     Response,
     compressed_share,
@@ -226,9 +228,10 @@ def _run(command: Sequence[str], order: LoadOrder) -> _Ending:
     requests = order.count("requests") + order.count("warmup_requests")
     deadline = time.monotonic() + _START_S + requests * _REQUEST_S
     progress = _Progress(order)
+    held = ",".join(map(str, shares().client))
     with (order.work / "log").open("ab") as log:
         process = subprocess.Popen(
-            command,
+            ["taskset", "--cpu-list", held, *command],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -236,6 +239,7 @@ def _run(command: Sequence[str], order: LoadOrder) -> _Ending:
             cwd=order.work,
             start_new_session=True,
         )
+        prefer_sessions([process.pid])
         while process.poll() is None:
             if time.monotonic() > deadline or order.given_up():
                 _stop(process)

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
@@ -28,6 +29,7 @@ from inferproof_remote.serving.plans import (
     own_code,
     placeholders,
 )
+from inferproof_remote.serving.usage import Usage
 from inferproof_remote.tail import Tail
 
 _SOCKET = "replica.sock"
@@ -47,12 +49,14 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 class Replica:
     """A running engine. It is known by the socket that only its own sandbox can have made."""
 
-    def __init__(self, plan: Plan, place: Place, *, label: str) -> None:
+    def __init__(self, plan: Plan, place: Place, *, label: str, cores: Sequence[int]) -> None:
         self.label = label
         self.incidents: list[Incident] = []
         self.last_answer = "no answer"
         self._plan = plan
-        self._place = place
+        self._place = replace(place, threads=min(place.threads, len(cores)))
+        self._cores = cores
+        self.usage: Usage | None = None
         self._nonce = secrets.token_hex(8)
         self._folder = place.work / f"{label}-{self._nonce}"
         self._stack = contextlib.ExitStack()
@@ -79,7 +83,7 @@ class Replica:
             process = box.spawn(self._command(box), stdout=writer, cwd=cwd)
         finally:
             os.close(writer)
-        self._box, self._process = box, process
+        self._box, self._process, self.usage = box, process, Usage(box, self._cores)
         self._stack.callback(self._let_go)
         self._watch(self._probe)
         self._stack.callback(box.kill)
@@ -152,6 +156,8 @@ class Replica:
             if time.monotonic() - looked < _LOOK_S:
                 continue
             looked = time.monotonic()
+            if self._answers and self.usage:
+                self.usage.look()
             ended = self._process.poll() is not None
             over = self._box.overuse()
             if ended or over is not None:
