@@ -1,4 +1,5 @@
 import json
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -151,3 +152,75 @@ def test_a_plan_without_a_key_is_no_plan():
     del whole["trusted"]
     with pytest.raises(JobFormatError, match="trusted"):
         parse_plan(whole)
+
+
+def test_vllm_runs_by_the_python_of_its_own_environment_and_tells_its_tokens():
+    made = plan(spec("vllm", max_seqs=32, eager=True, prefix_caching=False, kv_cache_gib=2))
+    assert made.argv[:3] == ("{python:vllm}", "-m", "vllm.entrypoints.openai.api_server")
+    line = " ".join(made.argv)
+    for words in (
+        "--model {model}",
+        "--port {port}",
+        "--max-num-seqs 32",
+        "--return-tokens-as-token-ids",
+        "--enforce-eager",
+        "--no-enable-prefix-caching",
+        "--enable-chunked-prefill",
+    ):
+        assert words in line
+    assert made.env["VLLM_CPU_KVCACHE_SPACE"] == "2"
+    assert made.supervised
+    assert not made.trusted
+
+
+def test_what_is_left_to_vllm_is_not_given():
+    line = " ".join(plan(spec("vllm")).argv)
+    for flag in ("--block-size", "--max-num-batched-tokens", "--gpu-memory-utilization"):
+        assert flag not in line
+
+
+def test_sglang_turns_options_into_its_flags():
+    made = plan(spec("sglang", chunked_prefill=-1, graphs=False, attention="triton", memory=0.85))
+    line = " ".join(made.argv)
+    for words in (
+        "{python:sglang} -m sglang.launch_server --model-path {model}",
+        "--chunked-prefill-size -1",
+        "--disable-cuda-graph",
+        "--attention-backend triton",
+        "--mem-fraction-static 0.85",
+    ):
+        assert words in line
+    assert "--disable-radix-cache" not in line
+    assert "--max-running-requests" not in line
+
+
+def test_an_engine_without_an_environment_of_its_own_runs_by_the_benchs_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    values = placeholders(PLACE, port=1, pyz=Path("/b.pyz"))
+    assert filled("{python:vllm}", values) == sys.executable
+    own = tmp_path / "vllm/bin/python"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    values = placeholders(PLACE, port=1, pyz=Path("/b.pyz"))
+    assert filled("{python:vllm}", values) == str(own)
+
+
+def test_llama_cpps_own_threads_come_after_the_targets():
+    line = command_line(spec("llama_cpp", threads=2, flash_attention="on", cache_type="q8_0"))
+    assert line.index("--threads 3") < line.index("--threads 2")
+    assert "--flash-attention on" in line
+    assert "--cache-type q8_0" in line
+
+
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [("vllm", {"dtype": "int3"}), ("sglang", {"schedule": "best"}), ("vllm", {"batch": 1})],
+)
+def test_an_option_that_no_engine_has_is_refused_with_those_that_it_has(
+    engine: str, options: dict[str, object]
+):
+    with pytest.raises(UsageError) as refused:
+        plan(spec(engine, **options))
+    assert refused.value.hint
