@@ -88,7 +88,12 @@ def _jump(text: str) -> tuple[str, list[str]]:
 def _options(target: Target) -> list[str]:
     options = ["-l", target.user] if target.user else []
     options += ["-p", str(target.port)] if target.port else []
-    return options + (["-i", target.key, "-o", "IdentitiesOnly=yes"] if target.key else [])
+    if target.key is None:
+        return options
+    if not Path(target.key).is_file():
+        what = f"the key {target.key} is not on this machine"
+        raise UsageError(what, hint="correct `key` in targets.yaml, then seal again")
+    return [*options, "-o", f"IdentityFile={target.key}", "-o", "IdentitiesOnly=yes"]
 
 
 def _config(target: Target) -> list[str]:
