@@ -51,7 +51,8 @@ def sanitize(
         stage(folder, "gpu_sanitized")
         _lay_out(folder, order, bits, candidate, shapes)
         with ThreadPoolExecutor(max_workers=len(TOOLS)) as pool:
-            return list(pool.map(partial(_watch, program, folder), TOOLS))
+            watch = partial(_watch, program, folder, len(shapes))
+            return list(pool.map(watch, TOOLS))
 
 
 def incidents(found: Sequence[Findings]) -> list[Incident]:
@@ -86,7 +87,7 @@ def _lay_out(
     _put(folder / "asked.json", json.dumps({"cubins": names, "calls": calls}).encode())
 
 
-def _watch(program: Path, folder: Path, tool: str) -> Findings:
+def _watch(program: Path, folder: Path, calls: int, tool: str) -> Findings:
     with tempfile.TemporaryDirectory(prefix="findings-") as name:
         log = Path(name) / "log"
         plan = replace(
@@ -98,9 +99,14 @@ def _watch(program: Path, folder: Path, tool: str) -> Findings:
             completed = box.run(argv, timeout_s=_LIMIT_S)
         said = completed.output.decode(errors="replace")
         said += "".join(f"\n{each.code}: {each.detail}" for each in completed.incidents)
-        if not log.is_file() or log.is_symlink():
-            return sanitizer.read_log(tool, "", said)
-        return sanitizer.read_log(tool, log.read_text(encoding="utf-8", errors="replace"), said)
+        text = ""
+        if log.is_file() and not log.is_symlink():
+            text = log.read_text(encoding="utf-8", errors="replace")
+    found = sanitizer.read_log(tool, text, said)
+    if found.errors == 0 and f'"calls": {calls}}}' not in said:
+        last = said.strip().splitlines()[-1:] or ["nothing was said"]
+        return replace(found, errors=None, why=f"not every call was made: {last[0]}"[:200])
+    return found
 
 
 def _put(path: Path, data: bytes | bytearray) -> None:

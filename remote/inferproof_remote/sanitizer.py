@@ -36,7 +36,7 @@ _RACES = re.compile(r"^RACECHECK SUMMARY: \d+ hazards? displayed \((\d+) errors?
 _UNTOLD = re.compile(
     r"^(?:COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY|    |$|WARNING|Warning)"
 )
-_BROKEN = ("Internal Sanitizer Error", "Device not supported", "Error: Could not connect")
+_BROKEN = ("Internal Sanitizer Error", "Device not supported", "Could not connect to target")
 _SHOWN = 160
 
 
@@ -83,7 +83,7 @@ def watching(program: Path, tool: str, log: Path, argv: Sequence[str]) -> list[s
 def read_log(tool: str, text: str, said: str) -> Findings:
     """Return what a log says; `said` is what else was printed, to explain a log without an end."""
     lines = [match["text"] or "" for match in _LINE.finditer(text)]
-    broken = [line for line in lines if line.startswith(_BROKEN)]
+    broken = [line for line in lines if any(sign in line for sign in _BROKEN)]
     totals = [found[1] for line in lines if (found := (_RACES.match(line) or _TOTAL.match(line)))]
     if broken or not totals:
         last = said.strip().splitlines()[-1:] or ["its log has no end"]

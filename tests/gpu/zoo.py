@@ -50,13 +50,26 @@ NOT_ASKED = frozenset({"armed", "physics"})
 
 
 class Row(Value):
-    """One candidate: which codes may refuse it; none if it is honest."""
+    """One candidate: which codes may refuse it; none if it is honest.
+
+    `not_applicable` is an honest one for a matrix instruction that not every chip has: there, all
+    that can be said is that its numbers are right.
+    """
 
     folder: str
     expect: tuple[Reason, ...] = ()
     twin: str | None = None
     timing: bool = False
     one_shape: bool = False
+    sanitize: bool = False
+    not_applicable: bool = False
+
+    @property
+    def scale(self) -> "Scale":
+        """How large its check is."""
+        return Scale(
+            full=False, timing=self.timing, one_shape=self.one_shape, sanitize=self.sanitize
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +80,7 @@ class Scale:
     timing: bool
     one_shape: bool
     arm: bool = False
+    sanitize: bool = False
 
 
 def load_rows() -> tuple[Row, ...]:
@@ -124,6 +138,7 @@ def prepare(jobs: Path, folder: Path, name: str, scale: Scale) -> None:
         arm=scale.arm,
         timing=scale.timing,
         shapes_scale="full" if scale.full else "zoo",
+        sanitize=scale.sanitize,
     )
     request = grade.request(work, rule(candidate.manifest.contract, scale), order)
     place = jobs / name
@@ -197,8 +212,7 @@ def table(rows: Sequence[Row], jobs: Path, results: Mapping[str, Mapping[str, ob
         if row.folder not in results:
             continue
         result = results[row.folder]
-        scale = Scale(full=False, timing=row.timing, one_shape=row.one_shape)
-        verdict = judged(jobs, row.folder, scale, result)
+        verdict = judged(jobs, row.folder, row.scale, result)
         right = verdict is not None and is_right(row, verdict)
         well = well and right
         said = (
@@ -220,6 +234,8 @@ def is_right(row: Row, verdict: Verdict) -> bool:
     """Return whether a candidate was judged as its row says."""
     if row.expect:
         return verdict.outcome is Outcome.FAIL and verdict.code in row.expect
+    if row.not_applicable and verdict.code is Reason.NOT_APPLICABLE:
+        return verdict.outcome is Outcome.INCONCLUSIVE
     return verdict.outcome is Outcome.PASS
 
 
@@ -233,8 +249,7 @@ def main() -> int:
     rows = load_rows()
     if given.verb == "prepare":
         for row in rows:
-            scale = Scale(full=False, timing=row.timing, one_shape=row.one_shape)
-            prepare(given.jobs, KERNELS / row.folder, row.folder, scale)
+            prepare(given.jobs, KERNELS / row.folder, row.folder, row.scale)
         return 0
     results = json.loads(given.results.read_text(encoding="utf-8"))
     return 0 if table(rows, given.jobs, results) else 1

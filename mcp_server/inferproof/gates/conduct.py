@@ -7,7 +7,7 @@ from inferproof.core.values import Purpose, Reason, Verdict
 from inferproof.gates.base import Case, Clerk, bench_words
 
 CLERK = Clerk("conduct", __name__)
-SANITIZER_TOOLS = frozenset({"memcheck", "racecheck", "initcheck", "synccheck"})
+SANITIZER_TOOLS: frozenset[str] = frozenset({"memcheck", "racecheck", "initcheck", "synccheck"})
 NEXT_STEPS = {
     Reason.PROTOCOL_FORGED: "Leave the harness's channels alone; only outputs are read.",
     Reason.EARLY_START: "Start no work before the call: the inputs are not there yet.",
