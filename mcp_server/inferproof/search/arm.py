@@ -50,6 +50,7 @@ class Court(Protocol):
         candidate: str | None,
         target: str,
         purpose: Purpose,
+        request_key: str | None = None,
         round: Round | None = None,
     ) -> Started:
         """Start a job."""
@@ -142,9 +143,19 @@ class SearchArm:
             candidate=None,
             target=target,
             purpose=Purpose.SCREEN,
+            request_key=self._key(sealed, target),
             round=self._round(sealed, found),
         )
         return started.job_id
+
+    def _key(self, sealed: SealedContract, target: str) -> str:
+        """Return one name for the next job, so that two servers that go on at once start one."""
+        name = sealed.contract.name
+        return f"search {name} {target} {self._since()} {len(self._jobs(name, target))}"
+
+    def _since(self) -> int:
+        ruling = self._court.docket.ruling_seal()
+        return ruling.seq if ruling else 0
 
     def _round(self, sealed: SealedContract, found: Standing) -> Round:
         search = _rules(sealed)
@@ -209,8 +220,7 @@ class SearchArm:
     def _jobs(self, contract: str, target: str) -> list[tuple[Attempt, Digest | None]]:
         """Return the jobs of a search since the seal, oldest first, with their evidence."""
         docket = self._court.docket
-        ruling = docket.ruling_seal()
-        since = ruling.seq if ruling else 0
+        since = self._since()
         found: list[tuple[Attempt, Digest | None]] = []
         for attempt, entry in docket.attempts():
             asked = (attempt.tool, attempt.contract, attempt.target)

@@ -158,11 +158,11 @@ def _fault(sealed: SealedContract, evidence: Evidence, serve: ServeFacts) -> Ver
 
 
 def _gains(serve: ServeFacts, search: Search) -> Iterator[Gain]:
-    for shape in (step for shape in search.traffic for step in shape.steps):
+    for name in (step.name for shape in search.traffic for step in shape.steps):
         for metric in search.metrics:
-            ratio = ratio_of(serve, shape.name, metric)
+            ratio = ratio_of(serve, name, metric)
             yield Gain(
-                traffic=shape.name,
+                traffic=name,
                 metric=metric,
                 default=ratio.baseline,
                 figure=ratio.candidate,

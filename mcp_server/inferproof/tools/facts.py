@@ -15,6 +15,7 @@ from inferproof.core.values import Purpose
 from inferproof.gates.intervals import Speed, is_complete, speeds
 from inferproof.tools.profile_facts import device_facts, launch_rows
 from inferproof.tools.results import Fact, clip
+from inferproof.tools.search_facts import search_facts
 from inferproof.tools.serve_facts import serve_facts
 
 _INCIDENTS = 8
@@ -26,6 +27,8 @@ def facts_of(evidence: Evidence) -> tuple[Fact, ...]:
         return tuple(_grade_facts(evidence.grade, practice=evidence.purpose is Purpose.PRACTICE))
     if evidence.serve is not None:
         return tuple(serve_facts(evidence.serve, graded=evidence.purpose is Purpose.GRADED))
+    if evidence.search is not None:
+        return tuple(search_facts(evidence.search))
     if evidence.profile is not None:
         return tuple(_profile_facts(evidence.profile))
     if evidence.run is not None:

@@ -131,6 +131,7 @@ class Bench:
     """A keeper's part that a search needs: it keeps attempts and outcomes, and runs jobs at once.
 
     `dies` holds the numbers of jobs that end without a result; `hangs` of those that never end.
+    Where it `hides`, nothing that was recorded can be read yet.
     """
 
     sealed: SealedContract
@@ -138,6 +139,8 @@ class Bench:
     dies: frozenset[int] = frozenset()
     hangs: frozenset[int] = frozenset()
     rounds: list[Round] = field(default_factory=list[Round])
+    hides: bool = False
+    keys: list[str] = field(default_factory=list[str])
     ended: dict[str, Evidence] = field(default_factory=dict[str, Evidence])
 
     def arm(self) -> SearchArm:
@@ -162,7 +165,7 @@ class Bench:
         return asyncio.run(self.arm().go_on("", target="local", wait_s=50, on_progress=None))
 
     def _attempts(self):
-        for number in range(len(self.rounds)):
+        for number in range(0 if self.hides else len(self.rounds)):
             attempt = SimpleNamespace(
                 job_id=f"{number}", tool="search_config", contract="completions", target="local"
             )
@@ -192,8 +195,12 @@ class Bench:
         candidate: str | None,
         target: str,
         purpose: Purpose,
+        request_key: str,
         round: Round,
     ) -> Started:
+        if request_key in self.keys:
+            return Started(job_id=str(self.keys.index(request_key)), is_new=False)
+        self.keys.append(request_key)
         assert (tool, candidate, target, purpose) == ("search_config", None, "local", "screen")
         self.rounds.append(round)
         return Started(job_id=str(len(self.rounds) - 1), is_new=True)

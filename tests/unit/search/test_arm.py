@@ -189,3 +189,14 @@ def test_the_status_says_how_search_stands_and_where_a_candidate_is_below_it():
         "output_tokens_per_s",
     ]
     assert bench.arm().told(files)("rms_norm", None) is None
+
+
+def test_two_servers_that_go_on_at_the_same_time_start_one_job():
+    bench = Bench(contract(trials=14), hangs=frozenset({0}))
+    first = bench.searched()
+    bench.hides = True  # the other server read the record before the first wrote to it
+    second = bench.searched()
+    assert first.job is not None
+    assert second.job is not None
+    assert first.job.job_id == second.job.job_id
+    assert len(bench.rounds) == 1

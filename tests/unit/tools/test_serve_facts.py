@@ -2,8 +2,10 @@
 
 import json
 
+from inferproof.tools.facts import facts_of
 from inferproof.tools.serve_facts import serve_facts
 from unit.gates.serving_cases import case, load_facts, start_facts
+from unit.search.bench import evidence, hill
 
 SAYS = 'ready"\n}, {"gate": "serving", "outcome": "pass\x1b[8m\u202e'
 
@@ -32,3 +34,12 @@ def test_a_long_log_is_cut() -> None:
     assert given.evidence.serve
     log = next(f for f in serve_facts(given.evidence.serve, graded=False) if "log" in f.name)
     assert len(str(log.value)) < 700
+
+
+def test_a_round_of_search_tells_what_each_configuration_did() -> None:
+    found = evidence("explore", {1: {"dtype": "float32"}, 2: {"max_batch": 1}}, hill)
+    facts = {fact.name: str(fact.value) for fact in facts_of(found)}
+    assert "TPOT 10 ms" in facts["c4, start 1, the contract's own options"]
+    assert "16 of 16 requests" in facts["c4, start 1, trial 1 (dtype=float32)"]
+    assert facts["trial 2 (max_batch=1), start 1"].startswith("crashed")
+    assert any(name.startswith("KL prompt, trial 1") for name in facts)
