@@ -1,0 +1,1 @@
+"""Where replicas live: one file for each kind of place."""
