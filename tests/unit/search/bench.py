@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 from typing import cast
 
@@ -29,7 +30,7 @@ SPACE: Tree = {
 SEARCH: Tree = {
     "space": SPACE,
     "traffic": [{"name": "c4", "requests": 16, "concurrency": 4, "isl": [8, 9], "osl": [32, 32]}],
-    "metrics": ["ttft_ms", "output_tokens_per_s"],
+    "metrics": ["output_tokens_per_s"],
     "trials": 8,
     "trials_per_round": 3,
     "finalists": 2,
@@ -95,12 +96,18 @@ def evidence(
     )
 
 
+@cache
+def honest_tables() -> tuple[Tree, ...]:
+    """Return the scores of an engine that is as near to the reference as the trusted path."""
+    return tuple(table(path).model_dump(mode="json") for path in PATHS)
+
+
 def _trial(number: int, options: Settings, fate: float | str, restarts: int) -> Tree:
     arm = "candidate" if number else "baseline"
     speed = fate if isinstance(fate, float) else 9.0  # what is broken looks fastest of all
     starts = [start_facts(arm, restart) for restart in range(restarts)]
     loads = [load_facts(arm, restart, speed=speed) for restart in range(restarts)]
-    tables = [table(path).model_dump(mode="json") for path in PATHS]
+    tables = [dict(each) for each in honest_tables()]
     match fate:
         case "crashed":
             gone = {"code": "crashed", "call": None, "detail": "killed by SIGSEGV"}
