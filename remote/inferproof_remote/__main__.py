@@ -63,7 +63,8 @@ def main(arguments: list[str]) -> int:
     verb, job_dir = arguments[0], Path(arguments[1]).resolve()
     if verb == "supervise":
         secret = sys.stdin.buffer.read()
-        return supervise.launch(job_dir, Path(sys.argv[0]).resolve(), secret=secret)
+        code = supervise.launch(job_dir, Path(sys.argv[0]).resolve(), secret=secret)
+        os._exit(code)  # at once: whoever cancels finds nothing of the job but its supervisor
     if verb in _OWN_VERBS:
         return _OWN_VERBS[verb](job_dir)
     with _FailureTold(job_dir):

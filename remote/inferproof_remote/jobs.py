@@ -41,7 +41,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a job folder says now. `alive` is None while no supervisor has signed in."""
+    """What a job folder says now. `alive` is None while no supervisor has signed in.
+
+    A supervisor is alive for a moment after it wrote `rc`.
+    """
 
     rc: int | None
     alive: bool | None
@@ -97,10 +100,8 @@ class Jobs:
     def look(self, job_id: str) -> Look:
         """Return what the folder of a job says now."""
         folder = self.folder(job_id)
-        rc = _read_rc(folder)
-        alive = None if rc is not None else _is_alive(folder)
-        if alive is False:  # it may have written its last word meanwhile
-            rc = _read_rc(folder)
+        alive = _is_alive(folder)
+        rc = _read_rc(folder)  # after: whoever is gone has written its last word
         return Look(
             rc=rc,
             alive=alive,

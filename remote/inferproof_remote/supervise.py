@@ -3,6 +3,7 @@
 `rc` is there if and only if the job is over and nothing of it runs any more.
 """
 
+import contextlib
 import ctypes
 import hmac
 import os
@@ -20,6 +21,7 @@ from inferproof_remote.tenure import Tenure
 
 DONE, FAILED, TIMED_OUT, CANCELLED = 0, 70, 124, 143
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+MOST_LOG_BYTES = 64 << 20
 _POLL_S = 0.05
 _PATIENCE_S = {signal.SIGTERM: 2.0, signal.SIGKILL: 10.0}
 _STOPS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -137,6 +139,7 @@ class _Supervisor:
             return self._wait(deadline)
         finally:
             _end_tree(self._asked.job_id, self._ended)
+            _cut(self._job_dir / "log")
             self._is_empty = True  # else the next holder of the GPUs looks for what is left
 
     def _write_pid(self) -> None:
@@ -176,6 +179,7 @@ class _Supervisor:
 
     def _is_called_off(self) -> bool:
         """Wait for a moment, or until a process ends; whether somebody wants the job to end."""
+        _cut(self._job_dir / "log")
         if (self._job_dir / "cancel").exists():
             return True
         heard = signal.sigtimedwait({*_STOPS, signal.SIGCHLD}, _POLL_S)
@@ -234,6 +238,13 @@ def _how(exit_code: int | None) -> str:
 
 def _write_rc(job_dir: Path, code: int) -> None:
     job.write_atomically(job_dir / "rc", f"{code}\n")
+
+
+def _cut(log: Path) -> None:
+    """Keep the beginning of an endless log: no job fills the disk with words."""
+    with contextlib.suppress(OSError):
+        if log.stat().st_size > MOST_LOG_BYTES:
+            os.truncate(log, MOST_LOG_BYTES)
 
 
 def _redirect(log: Path) -> None:

@@ -48,6 +48,8 @@ LAUNCH = (
     "import sys; from pathlib import Path; from inferproof_remote import supervise;"
     "sys.exit(supervise.launch(Path(sys.argv[1]), Path(sys.argv[2])))"
 )
+ENDLESS = "import sys\nwhile True: sys.stdout.write('word ' * 1000)\n"
+SHORT_LOG = LAUNCH.replace("sys.exit", "supervise.MOST_LOG_BYTES = 100_000; sys.exit")
 
 
 @pytest.fixture
@@ -119,3 +121,20 @@ def test_a_frozen_sandbox_ends_with_its_job(tmp_path: Path, stem: str):
     assert (folder / "rc").read_text() == "143\n"
     assert [each for each in tree if processes.find(each.pid) == each] == []
     assert cgroups.cleanup(f"f-{stem}.") == ()
+
+
+def test_an_endless_log_is_cut_at_its_limit(tmp_path: Path, stem: str):
+    folder = tmp_path / f"f-{stem}"
+    folder.mkdir()
+    (folder / "job.json").write_text(
+        f'{{"schema": 1, "job_id": "f-{stem}", "verb": "run", "wall_s": 0.5, "spec": {{}}}}'
+    )
+    (folder / "program.py").write_text(ENDLESS)
+    argv = [sys.executable, "-c", SHORT_LOG, str(folder), str(folder / "program.py")]
+    subprocess.run(argv, check=True, timeout=20)
+    deadline = time.monotonic() + 15
+    while not (folder / "rc").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert (folder / "rc").read_text() == "124\n"
+    assert (folder / "log").read_text() == "word " * 20_000

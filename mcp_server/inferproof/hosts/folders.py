@@ -140,7 +140,7 @@ class Folders:
         if look.rc is None:
             await self._about(job_id, "stop")
             deadline = time.monotonic() + _CANCEL_S
-            while look.rc is None and look.alive and time.monotonic() < deadline:
+            while look.alive and time.monotonic() < deadline:
                 await asyncio.sleep(_POLL_S)
                 look = await asyncio.to_thread(self._look, job_id)
             if look.rc is None:
