@@ -59,21 +59,21 @@ def _in_folder(campaign: Path, model: Model, *, as_json: bool) -> int:
     _ask_for_search(campaign)
     _console("seal", "--demo-key", campaign=campaign)
     with as_file(files("inferproof.demo")) as here:
-        played = asyncio.run(_agent(campaign, here))
+        played, search = asyncio.run(_agent(campaign, here))
     checks = _record(campaign)
     _console("report", "--out", str(campaign / "report.html"), campaign=campaign)
     ok = all(act.as_expected for act in played) and all(checks.values())
     if as_json:
         told = [act.told() for act in played]
-        show("", {"ok": ok, "acts": told, "record": checks}, as_json=True)
+        show("", {"ok": ok, "acts": told, "search": search, "record": checks}, as_json=True)
     else:
-        _print_table(played, checks)
+        _print_table(played, search, checks)
     warn(f"report: {campaign / 'report.html'}" if campaign.exists() else "")
     return 0 if ok else 1
 
 
-async def _agent(campaign: Path, candidates: Path) -> tuple[Played, ...]:
-    """Play the agent's part: submit, have it judged, ask for a promotion."""
+async def _agent(campaign: Path, candidates: Path) -> tuple[tuple[Played, ...], str]:
+    """Play the agent's part: submit, have it judged, ask for a promotion; say what search found."""
     from mcp import Client
 
     async with Client(server_parameters(campaign)) as client:
@@ -84,10 +84,10 @@ async def _agent(campaign: Path, candidates: Path) -> tuple[Played, ...]:
         warn("deploy: the engine as 2 replicas behind a balancer ...")
         warn(f"    {await player.deployed(ENGINE, replicas=2)}")
         warn("search_config: the baseline's options, tried until the best is proved ...")
-        for line in await player.searched():
-            warn(f"    {line}")
+        search = await player.searched()
+        warn(f"    {search}")
         played += [await _act(player, act) for act in (LOADED, *ENGINE_CHEATS)]
-    return tuple(played)
+    return tuple(played), search
 
 
 async def _act(player: Player, act: Act) -> Played:
@@ -164,7 +164,7 @@ def _console(
     return done
 
 
-def _print_table(played: tuple[Played, ...], checks: Mapping[str, bool]) -> None:
+def _print_table(played: tuple[Played, ...], search: str, checks: Mapping[str, bool]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -175,6 +175,7 @@ def _print_table(played: tuple[Played, ...], checks: Mapping[str, bool]) -> None
         mark = "" if act.as_expected else " (UNEXPECTED)"
         verdict = f"{act.verdict.value}\n{act.code.value}{mark}"
         table.add_row(act.act.folder, act.act.trick, verdict, act.reason, act.entry[:12])
+    table.add_row("the baseline", "is tuned by plain search before it is the bar", "", search, "")
     for what, held in checks.items():
         table.add_row("the ledger", what, "yes" if held else "NO (UNEXPECTED)", "", "")
     Console().print(table)
