@@ -199,7 +199,8 @@ def _tell(jobs: Jobs, asked: Question) -> Answer:
 
 
 def _settle(jobs: Jobs, asked: Question) -> Answer:
-    jobs.settle(asked.text("job_id"), keep_s=asked.number("keep_s"))
+    keep_s, keep_bytes = asked.number("keep_s"), asked.whole("keep_bytes")
+    jobs.settle(asked.text("job_id"), keep_s=keep_s, keep_bytes=keep_bytes)
     return Answer({})
 
 

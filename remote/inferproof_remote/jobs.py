@@ -12,13 +12,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import cast
 
 from inferproof_remote import job, processes
 from inferproof_remote.blobs import Blobs, file_digest
+from inferproof_remote.folders import disk_bytes
 
 LAUNCH_S = 30.0
 SWEEP_S = 30.0
@@ -51,6 +52,15 @@ class Look:
     age_s: float
     failure: str
     progress: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settled:
+    """A folder that has served its purpose: since when, and how much of the disk it has."""
+
+    folder: Path
+    at_s: float
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +158,18 @@ class Jobs:
             raise Refused("usage", f"{name[:80]!r} is not the name of a file for a job")
         job.write_atomically(self.folder(job_id) / name, json.dumps(data, allow_nan=False))
 
-    def settle(self, job_id: str, *, keep_s: float) -> None:
-        """Note that a job's outcome is recorded; remove the folders settled `keep_s` ago."""
-        (self.folder(job_id) / _SETTLED).touch()
-        for folder in _settled(self.root / "jobs", time.time() - keep_s):
-            shutil.rmtree(folder, ignore_errors=True)
+    def settle(self, job_id: str, *, keep_s: float, keep_bytes: int) -> None:
+        """Note that a job's outcome is recorded; of the settled folders, the newest may stay.
+
+        Those settled more than `keep_s` ago go, and the oldest ones beyond `keep_bytes` in all.
+        """
+        folder = self.folder(job_id)
+        job.write_atomically(folder / _SETTLED, str(disk_bytes(folder)))
+        room = keep_bytes
+        for settled in _newest_first(self.root / "jobs"):
+            room -= settled.size_bytes
+            if room < 0 or settled.at_s < time.time() - keep_s:
+                shutil.rmtree(settled.folder, ignore_errors=True)
         self.blobs.forget(unused_s=keep_s)
 
     def measure(self, verb: str, *, timeout_s: float) -> Mapping[str, object]:
@@ -250,11 +267,15 @@ def _write_input(root: Path, name: PurePosixPath, data: bytes) -> None:
     (parent / name.name).chmod(0o644)
 
 
-def _settled(jobs: Path, before: float) -> Iterator[Path]:
+def _newest_first(jobs: Path) -> list[_Settled]:
+    """Return the folders whose outcomes are recorded; a link is none of ours."""
+    found: list[_Settled] = []
     for folder in jobs.iterdir():
-        note = folder / _SETTLED
-        if not folder.is_symlink() and note.is_file() and note.stat().st_mtime < before:
-            yield folder
+        size = _text(folder / _SETTLED, 32)
+        if size.isdecimal() and not folder.is_symlink():
+            at_s = (folder / _SETTLED).stat().st_mtime
+            found.append(_Settled(folder=folder, at_s=at_s, size_bytes=int(size)))
+    return sorted(found, key=lambda settled: settled.at_s, reverse=True)
 
 
 def _digest_of(folder: Path) -> str | None:

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from inferproof.core.canonical import Json, digest_bytes
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
+from inferproof.core.harmless import harmless
 from inferproof.core.machine import Machine
 from inferproof.core.values import JobStatus
 from inferproof.hosts.base import JobRequest, JobState, Progress
-from inferproof.hosts.harmless import harmless
 
 DONE, CANCELLED = 0, 143
 PIECE_BYTES = 4 << 20
@@ -24,7 +24,7 @@ _POLL_S = 0.02
 _QUESTION_S = 30.0
 _LONG_QUESTION_S = 60.0
 _MEASURE_S = 150.0
-_KEEP_S = 7 * 86400.0
+_KEEP_S, _KEEP_BYTES = 7 * 86400.0, 20 << 30
 Reply = TypeVar("Reply", bound=BaseModel)
 
 
@@ -174,7 +174,7 @@ class Folders:
 
     async def settle(self, job_id: str) -> None:
         """Note that the job's outcome is recorded: its folder may go when it is old."""
-        await self._about(job_id, "settle", {"keep_s": _KEEP_S})
+        await self._about(job_id, "settle", {"keep_s": _KEEP_S, "keep_bytes": _KEEP_BYTES})
 
     async def _about(
         self, job_id: str, asked: str, fields: Mapping[str, Json] | None = None

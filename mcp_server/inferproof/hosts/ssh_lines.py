@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inferproof.core.canonical import Json
 from inferproof.core.errors import InferproofError, InfrastructureError, Unreachable
+from inferproof.core.harmless import harmless
 from inferproof.hosts.bundle import Bundle, boot_source
 from inferproof.hosts.folders import Answer, refusal
-from inferproof.hosts.harmless import harmless
 from inferproof.hosts.ssh_link import Link
 
 CHANNELS = 8

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from inferproof.core.campaign import Target
 from inferproof.core.canonical import Json, digest_bytes
 from inferproof.core.errors import InfrastructureError, UsageError
+from inferproof.core.harmless import harmless
 from inferproof.core.values import JobStatus
 from inferproof.hosts.base import JobState
 from inferproof.hosts.folders import Answer, Look, state_of
-from inferproof.hosts.harmless import harmless
 from inferproof.hosts.local import Local
 from inferproof.hosts.mirror import Mirror
 from inferproof.hosts.ssh_route import Hop, route
@@ -155,16 +155,24 @@ def test_pieces_follow_each_other_and_the_whole_is_checked(tmp_path: Path):
     assert blobs.get(digest) == b"abcd"
 
 
-def test_folders_settled_long_ago_go_and_no_others(tmp_path: Path):
+def test_folders_settled_long_ago_or_beyond_the_room_go_and_no_others(tmp_path: Path):
     jobs = jobs_in(tmp_path)
-    for name in ("old", "new", "open"):
-        (tmp_path / "jobs" / name).mkdir()
-    for name in ("old", "new"):
-        jobs.settle(name, keep_s=100)
-    os.utime(tmp_path / "jobs" / "old" / "settled", (1, 1))
-    os.utime(tmp_path / "jobs" / "open", (1, 1))
-    jobs.settle("new", keep_s=100)
-    assert sorted(path.name for path in (tmp_path / "jobs").iterdir()) == ["new", "open"]
+    for index, name in enumerate(("old", "big", "new", "open")):
+        folder = tmp_path / "jobs" / name
+        folder.mkdir()
+        (folder / "log").write_bytes(b"x" * 50_000)
+        if name != "open":
+            jobs.settle(name, keep_s=1e9, keep_bytes=1 << 30)
+            os.utime(folder / "settled", (1e9 + index, 1e9 + index))
+    (tmp_path / "jobs" / "link").symlink_to(tmp_path / "jobs" / "open")
+    jobs.settle("new", keep_s=1e9, keep_bytes=150_000)
+    assert kept(tmp_path) == ["big", "link", "new", "open"]
+    jobs.settle("new", keep_s=100, keep_bytes=1 << 30)
+    assert kept(tmp_path) == ["link", "new", "open"]
+
+
+def kept(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "jobs").iterdir())
 
 
 @given(st.text())
