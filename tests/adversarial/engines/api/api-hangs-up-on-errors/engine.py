@@ -1,0 +1,13 @@
+"""Closes the connection on a body that it cannot read."""
+
+import server
+from model import Model
+
+
+class Handler(server.Handler):
+    def refuse(self, status, why):
+        self.close_connection = True
+
+
+server.Handler = Handler
+server.main(Model)
