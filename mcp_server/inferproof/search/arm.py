@@ -77,6 +77,7 @@ class SearchArm:
     def __init__(self, court: Court) -> None:
         self._court = court
         self._judged: dict[tuple[Digest, Digest], Job] = {}
+        self._empty = 0
 
     def standing(self, sealed: SealedContract, target: str) -> Standing:
         """Return where the search of a contract stands on a target."""
@@ -128,6 +129,7 @@ class SearchArm:
             job = await self._court.follow(job_id, wait_s=left_s, on_progress=on_progress)
             if job.status is not JobStatus.DONE:
                 return SearchReport(standing=self.standing(sealed, target), job=job)
+            self._refuse_endless(sealed, job)
 
     async def _running_or_next(self, sealed: SealedContract, target: str) -> str | None:
         """Return the job of this search that runs, else start the next; None if it is done."""
@@ -137,7 +139,6 @@ class SearchArm:
         found = self.standing(sealed, target)
         if found.phase == "done":
             return None
-        self._refuse_endless(sealed, target, found)
         started = await self._court.start(
             TOOL,
             candidate=None,
@@ -205,17 +206,21 @@ class SearchArm:
         seed = (int(sealed.digest[:8], 16) + len(found.explored)) % (1 << 31)
         return propose(_space(sealed), known, count, seed=seed, planned=search.trials)
 
-    def _refuse_endless(self, sealed: SealedContract, target: str, found: Standing) -> None:
-        """Refuse to go on when the last jobs all measured nothing: the bench is ill."""
-        last = [digest for _, digest in self._jobs(sealed.contract.name, target)]
-        useful = {each.evidence for each in (*found.explored, *found.confirmed) if each.counts}
-        if len(last) >= _MOST_EMPTY_ROUNDS and not useful & set(last[-_MOST_EMPTY_ROUNDS:]):
-            said = next((each.fault.reason for each in found.explored[-1:] if each.fault), "")
-            raise InfrastructureError(
-                f"the last {_MOST_EMPTY_ROUNDS} jobs of this search measured nothing"
-                + (f": {said}" if said else ""),
-                hint="read them with the tool evidence; a person runs: inferproof doctor",
-            )
+    def _refuse_endless(self, sealed: SealedContract, report: JobReport) -> None:
+        """Stop when jobs that ended well measured nothing, one after another: the bench is ill.
+
+        Whoever calls again, once it is mended, goes on.
+        """
+        tried = self._job(sealed, report.evidence).tried if report.evidence else ()
+        self._empty = 0 if any(each.counts for each in tried) else self._empty + 1
+        if self._empty < _MOST_EMPTY_ROUNDS:
+            return
+        self._empty = 0
+        said = next((f": {each.fault.reason}" for each in tried if each.fault), "")
+        raise InfrastructureError(
+            f"the last {_MOST_EMPTY_ROUNDS} jobs of this search measured nothing{said}",
+            hint="read them with the tool evidence; a person runs: inferproof doctor",
+        )
 
     def _jobs(self, contract: str, target: str) -> list[tuple[Attempt, Digest | None]]:
         """Return the jobs of a search since the seal, oldest first, with their evidence."""

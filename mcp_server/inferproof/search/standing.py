@@ -74,7 +74,7 @@ def standing(contract: str, search: Search, space: Space, jobs: Sequence[Job]) -
     """
     explored = tuple(each for job in jobs for each in job.tried if each.stage == "explore")
     confirmed = _newest([job.tried for job in jobs])
-    seconds = sum(job.seconds for job in jobs)
+    seconds = sum(job.seconds for job in jobs if any(each.counts for each in job.tried))
     counted = sum(each.counts for each in explored)
     every = choices_of(space, search.trials + 1)
     asked = search.trials if every is None else min(search.trials, len(every) - 1)

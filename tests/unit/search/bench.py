@@ -227,6 +227,7 @@ class Bench:
             contract="completions",
             purpose=Purpose.SCREEN,
             target="local",
+            evidence=self._key(number) if status is JobStatus.DONE else None,
             head=DIGEST,
         )
 

@@ -9,7 +9,7 @@ from inferproof.campaign.status import SearchStanding
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
 from inferproof.core.values import Reason
 from unit.gates.serving_cases import case, load_facts
-from unit.search.bench import Bench, Settings, contract
+from unit.search.bench import Bench, Settings, contract, hill
 
 
 def fast_and_broken(settings: Settings) -> float | str:
@@ -118,12 +118,17 @@ def test_a_job_that_died_is_not_counted_and_its_configurations_are_tried_again()
     assert all(each.settings in [dict(s) for s in bench.tried()] for each in lost)
 
 
-def test_the_benchs_own_failures_are_not_counted_and_end_the_search_when_they_repeat():
-    bench = Bench(contract(), landscape=lambda _: "infrastructure")
-    with pytest.raises(InfrastructureError, match="measured nothing"):
+def test_the_benchs_own_failures_are_not_counted_and_stop_the_search_until_it_is_mended():
+    bench = Bench(contract(wall_s=25.0), landscape=lambda _: "infrastructure")
+    with pytest.raises(InfrastructureError, match="measured nothing: c4 on the candidate"):
         bench.searched()
     assert len(bench.rounds) == 3
-    assert bench.arm().standing(bench.sealed, "local").counted == 0
+    found = bench.arm().standing(bench.sealed, "local")
+    assert (found.phase, found.counted, found.seconds) == ("explore", 0, 0)
+    bench.landscape = hill
+    found = bench.searched().standing
+    assert found.phase == "done"
+    assert found.counted > 0
 
 
 def test_when_its_time_is_up_a_search_confirms_what_it_has():
