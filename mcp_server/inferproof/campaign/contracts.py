@@ -8,6 +8,7 @@ from inferproof.campaign.contract_rules import contract_problems, ranged_dims, s
 from inferproof.campaign.parse import Parsed, Problem, parse_bytes
 from inferproof.campaign.spaces import shipped_spaces
 from inferproof.campaign.task_file import load_tasks
+from inferproof.campaign.traces import trace_problems
 from inferproof.campaign.tree import TreeLimits, read_tree
 from inferproof.core.canonical import digest_bytes, digest_json
 from inferproof.core.contract import Dim, KernelContract
@@ -68,6 +69,7 @@ def _kernel(folder: Path, path: Path, contents: Mapping[str, bytes]) -> KernelCo
 def _service(folder: Path, path: Path, contents: Mapping[str, bytes]) -> ServiceContract:
     parsed = parse_bytes(ServiceContract, contents[CONTRACT_FILE], path=str(path))
     parsed.require(_misnamed(parsed.value.name, folder))
+    parsed.require(list(trace_problems(parsed.value, contents)))
     corpus = parsed.value.fidelity.corpus
     if len(contents.get(corpus, b"")) < _LEAST_CORPUS_BYTES:
         what = f"fidelity.corpus: {corpus!r} is not a text of at least {_LEAST_CORPUS_BYTES} bytes"
