@@ -28,9 +28,17 @@ from inferproof.serving.deployers.base import ENGINE_PORT, Service
 NOBODY = 65534
 _LABEL = "inferproof"
 _INSIDE, _SOCKET = "/run/replica", "replica.sock"
+SOCKET = f"{_INSIDE}/{_SOCKET}"
 _MIB = 1 << 20
 _FILES, _SPARE_PROCESSES = 4096, 8
 _STEP_S, _ANSWER_S = 0.05, 2.0
+
+
+_DOOR = (
+    "import os, socket, sys; at = socket.create_server(('0.0.0.0', int(sys.argv[3])));"
+    " os.set_inheritable(at.fileno(), True); os.execv(sys.executable, [sys.executable, '-I', '-B',"
+    " '-c', sys.argv[1], 'door', str(at.fileno()), sys.argv[2]])"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,10 +188,19 @@ def labels(service: Service, number: int, gpus: list[str]) -> dict[str, str]:
 
 def command(service: Service) -> list[str]:
     """Return what a container runs: the shim that lends the engine out by a socket file."""
-    shim = resources.files("inferproof_remote.serving").joinpath("shim.py").read_text("utf-8")
     argv = [_filled(word, service) for word in service.plan.argv]
-    lent = ["lend", f"{_INSIDE}/{_SOCKET}", str(ENGINE_PORT), "/candidate"]
-    return ["python3", "-I", "-B", "-c", shim, *lent, *argv]
+    lent = ["lend", SOCKET, str(ENGINE_PORT), "/candidate"]
+    return ["python3", "-I", "-B", "-c", shim(), *lent, *argv]
+
+
+def door(port: int) -> list[str]:
+    """Return what opens a port of every interface that leads to the engine's socket."""
+    return ["python3", "-I", "-B", "-c", _DOOR, shim(), SOCKET, str(port)]
+
+
+def shim() -> str:
+    """Return the source of what lends an engine out by a socket file, and opens its door."""
+    return resources.files("inferproof_remote.serving").joinpath("shim.py").read_text("utf-8")
 
 
 def environment(service: Service) -> dict[str, str]:
