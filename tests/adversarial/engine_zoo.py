@@ -40,7 +40,7 @@ TRAFFIC = Traffic(
     name="few", requests=8, concurrency=4, isl=(40, 72), osl=(24, 36), warmup_requests=1
 )
 WALL_S = 900.0
-NOT_ASKED = frozenset({"fidelity_armed", "objectives"})
+NOT_ASKED = frozenset({"fidelity_armed", "quality", "objectives"})
 
 
 class Cheat(Value):
@@ -48,14 +48,14 @@ class Cheat(Value):
 
     row: Annotated[str, Field(pattern=r"^[SP][0-9]+b?$")]
     folder: str
-    gate: Literal["serving", "fidelity", "believability", "audit"]
+    gate: Literal["serving", "fidelity", "sampler", "believability", "audit"]
     expect: Reason
     smoke: bool = False
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         """How far the engine must come before it is refused."""
-        if self.gate in ("serving", "fidelity"):
+        if self.gate in ("serving", "fidelity", "sampler"):
             return ("fidelity",)
         return ("fidelity", "load")
 
@@ -73,6 +73,10 @@ class EngineBench:
         self.work = work
         self._store = CandidateStore(work / "state")
         self._sealed = load_contract(CONTRACT)
+        fidelity = {"allowed_quantisation": ("int8_per_channel",)}
+        self._rule = self._sealed.service.model_copy(
+            update={"fidelity": self._sealed.service.fidelity.model_copy(update=fidelity)}
+        )
 
     def overlaid(self, overlay: Path) -> Path:
         """Return a candidate folder: the honest engine with the files of `overlay` over it."""
@@ -123,7 +127,7 @@ class EngineBench:
             }
         )
         return ServiceCase(
-            contract=self._sealed.service,
+            contract=self._rule,
             contract_digest=self._sealed.digest,
             candidate=order.candidate.digest,
             speedup_at_least=1.0,

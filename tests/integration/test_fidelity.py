@@ -15,10 +15,11 @@ from inferproof.core.serving_facts import TokenScores
 from inferproof.core.values import Reason
 from inferproof.gates.fidelity import Finding, find_faults
 from inferproof_remote.serving.client import Client, Engine
-from inferproof_remote.serving.faults import FAULTS, HONEST, Cache, PlainEngine, PlainModel
+from inferproof_remote.serving.faults import FAULTS, HONEST
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question, examine, probe_engine
 from inferproof_remote.serving.mutants import InProcess, named_fault
+from inferproof_remote.serving.plain_model import Cache, PlainEngine, PlainModel
 from inferproof_remote.serving.prompts import Rules
 from inferproof_remote.serving.reference import Yardsticks, context_tokens, load_yardsticks
 

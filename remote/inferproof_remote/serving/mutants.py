@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferproof_remote.serving.client import Answer, Completion, Request, Row
-from inferproof_remote.serving.faults import FAULTS, PlainEngine, PlainModel, Switches, When
+from inferproof_remote.serving.faults import FAULTS, Switches, When
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question, examine
+from inferproof_remote.serving.plain_model import PlainEngine, PlainModel
 from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import Json, top
 from inferproof_remote.serving.vocabulary import Vocabulary

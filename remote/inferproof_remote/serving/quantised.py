@@ -31,6 +31,8 @@ Quantisation: TypeAlias = Literal[
     "nvfp4",
     "mxfp4",
 ]
+Way: TypeAlias = Quantisation | Literal["int6_per_channel", "int4_per_channel"]
+"""A quantisation that a manifest may declare, or one that only faults have."""
 E4M3_LARGEST, E2M1_LARGEST = 448.0, 6.0
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _E8M0_LEAST, _E8M0_MOST = -127, 127
@@ -78,7 +80,7 @@ def whole(weight: Tensor, bits: int, largest_over: float) -> Tensor:
     return (weight / scale).round().clamp(least, most) * scale
 
 
-def dequantised(weight: Tensor, quantisation: Quantisation) -> Tensor:
+def dequantised(weight: Tensor, quantisation: Way) -> Tensor:
     """Return `weight` [..., out, in] as float32 after it was quantised in the documented way.
 
     Raises:
@@ -88,7 +90,7 @@ def dequantised(weight: Tensor, quantisation: Quantisation) -> Tensor:
     return wide if quantisation == "none" else _WAYS[quantisation](wide)
 
 
-def quantise_model(model: nn.Module, quantisation: Quantisation) -> None:
+def quantise_model(model: nn.Module, quantisation: Way) -> None:
     """Round the weights of every linear layer and expert but the output layer's, and back.
 
     Embeddings, output layer, routers and norms stay as they are.
@@ -156,7 +158,7 @@ def _mxfp4(weight: Tensor) -> Tensor:
     return _in_blocks(weight, _MXFP4_BLOCK, way)
 
 
-_WAYS: Mapping[str, Callable[[Tensor], Tensor]] = {
+_WAYS: Mapping[Way, Callable[[Tensor], Tensor]] = {
     "bf16": _bf16,
     "fp8_per_tensor": _fp8_per_tensor,
     "fp8_per_channel": _fp8_per_channel,

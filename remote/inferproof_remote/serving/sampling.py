@@ -85,18 +85,14 @@ class Drawn:
 
     def add(self, chances: Tensor, token: int) -> None:
         """Add a token that `chances` leave in."""
-        ordered = chances.exp().sort(descending=True).values
         known = chances[chances > -torch.inf].double()
         mean = -float((known.exp() * known).sum())
         self.surprise_nats.append(-float(chances[token]))
         self.expected_nats.append(mean)
         self.variance_nats2.append(max(0.0, float((known.exp() * known**2).sum()) - mean**2))
         rank = int((chances > chances[token]).sum())
-        starts = (0, *RANKS)
         self.observed[sum(rank >= each for each in RANKS)] += 1
-        for place, start in enumerate(starts):
-            end = starts[place + 1] if place < len(RANKS) else None
-            share = min(1.0, float(ordered[start:end].sum()))
+        for place, share in enumerate(shares_of_ranks(chances)):
             self.expected[place] += share
             self.variance[place] += share * (1 - share)
 
@@ -200,6 +196,14 @@ class Sampled:
             return told
         alone = self.vocabulary.id_of(answer.text) if not self.features.token_ids else None
         return () if alone is None else (alone,)
+
+
+def shares_of_ranks(chances: Tensor) -> list[float]:
+    """Return how likely a token of each range of ranks is; equally likely ones have the same."""
+    falling = -chances.sort(descending=True).values
+    ranges = torch.bucketize(torch.searchsorted(falling, falling), torch.tensor(RANKS), right=True)
+    shares = torch.zeros(len(RANKS) + 1).index_add(0, ranges, (-falling).exp())
+    return [min(1.0, float(each)) for each in shares]
 
 
 def settings_of(rules: Mapping[str, object]) -> Iterator[tuple[Mapping[str, Json], Setting]]:

@@ -2,6 +2,8 @@
 
 python faulty_engine.py --model DIR --port N [--fault NAME] [--when PHASE] [--hide FEATURE …]
 
+A request whose `model` is a fault's name, or PHASE.NAME, is answered by a model with that fault.
+
 `--hide` takes away what an engine may lack: prompt_logprobs, logprobs, token_ids, id_prompts, and
 special_tokens in its text.
 """
@@ -9,6 +11,7 @@ special_tokens in its text.
 import argparse
 import json
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,8 +19,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from inferproof_remote.serving.faults import FAULTS, HONEST, Generated, PlainEngine, PlainModel
+from inferproof_remote.serving.faults import FAULTS, HARMLESS, HONEST, When
+from inferproof_remote.serving.plain_model import Generated, PlainEngine, PlainModel
 
+PHASES: tuple[When, ...] = ("always", "prefill", "decode", "batch", "reuse")
+WHEN: Mapping[str, When] = {phase: phase for phase in PHASES}
 HIDEABLE = ("prompt_logprobs", "logprobs", "token_ids", "id_prompts", "special_tokens")
 
 
@@ -26,8 +32,9 @@ class Desk:
 
     def __init__(self, options: argparse.Namespace) -> None:
         dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[options.dtype]
+        self._model = PlainModel(options.model, dtype)
         fault = FAULTS[options.fault] if options.fault else HONEST
-        self.engine = PlainEngine(PlainModel(options.model, dtype), fault, options.when)
+        self._engines = {"plain": PlainEngine(self._model, fault, options.when)}
         self.tokenizer = Tokenizer.from_file(str(options.model / "tokenizer.json"))
         self.hidden = frozenset(options.hide)
         self._turn, self._count = threading.Lock(), threading.Lock()
@@ -40,13 +47,23 @@ class Desk:
             self._in_flight += 1
         try:
             with self._turn:
-                made = self.engine.generate(ids, count, in_flight=self._in_flight)
+                made = self._engine(str(asked["model"])).generate(
+                    ids, count, in_flight=self._in_flight
+                )
         finally:
             with self._count:
                 self._in_flight -= 1
         choice = self._choice(asked, ids, made)
         usage = {"prompt_tokens": len(ids), "completion_tokens": len(made.ids)}
         return {"object": "text_completion", "choices": [choice], "usage": usage}
+
+    def _engine(self, name: str) -> PlainEngine:
+        """Return the engine of a name, made when it is first asked."""
+        if name not in self._engines:
+            phase, _, fault = name.rpartition(".")
+            fault_of = {**FAULTS, **HARMLESS}[fault]
+            self._engines[name] = PlainEngine(self._model, fault_of, WHEN.get(phase, "always"))
+        return self._engines[name]
 
     def _ids(self, prompt: object) -> list[int]:
         if isinstance(prompt, str):
@@ -134,9 +151,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--fault", choices=sorted(FAULTS))
-    parser.add_argument(
-        "--when", default="always", choices=("always", "prefill", "decode", "batch", "reuse")
-    )
+    parser.add_argument("--when", default="always", choices=PHASES)
     parser.add_argument("--hide", nargs="*", default=[], choices=HIDEABLE)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     options = parser.parse_args()
