@@ -86,6 +86,7 @@ def rounds_of(serve: ServeFacts, traffic: str) -> tuple[Round, ...]:
 def ratio_of(serve: ServeFacts, traffic: str, metric: Metric, tail: float = FIRST_TAIL) -> Ratio:
     """Return the candidate's gain; all zero when something was not measured.
 
+    One restart says nothing of how restarts differ: it has the interval of the bootstrap alone.
     Repeatable: the resamples are drawn from the facts' own bits.
     """
     rounds = rounds_of(serve, traffic)
@@ -99,10 +100,10 @@ def ratio_of(serve: ServeFacts, traffic: str, metric: Metric, tail: float = FIRS
     resampled = sorted(_resampled(candidate, baseline, metric, draw))
     logs = [math.log(_gain([a], [b], metric)) for a, b in zip(candidate, baseline, strict=True)]
     center, spread = fmean(logs), stdev(logs) if len(logs) > 1 else math.inf
-    half = _half_width(tail, len(logs), spread)
+    half = _half_width(tail, len(logs), spread) if len(logs) > 1 else -math.inf
     return Ratio(
         value=_gain(candidate, baseline, metric),
-        low=min(math.exp(center - half), percentile(resampled, tail)),
+        low=min(math.exp(min(center - half, _LARGEST_LOG)), percentile(resampled, tail)),
         high=max(math.exp(min(center + half, _LARGEST_LOG)), percentile(resampled, 1 - tail)),
         floor=_floor(baseline),
         candidate=_middle(candidate),
@@ -160,10 +161,7 @@ def redrawn(values: Sequence[float], draw: random.Random) -> list[float]:
 
 
 def _half_width(tail: float, restarts: int, spread_log: float) -> float:
-    """Return half of Student's interval of the mean of so many restarts' logarithms.
-
-    One restart says nothing of how restarts differ: it has no interval of this kind.
-    """
+    """Return half of Student's interval of the mean of so many restarts' logarithms."""
     if restarts < 2 or not math.isfinite(spread_log):
         return math.inf
     return student(tail, restarts - 1) * spread_log / math.sqrt(restarts)

@@ -165,6 +165,13 @@ def test_an_engine_that_fails_no_more_requests_than_the_baseline_passes_that_gua
     assert guarded("error_share", ours=1.0, theirs=1.0) == ("pass", "accepted")
 
 
+def test_one_restart_has_the_interval_of_its_requests_alone() -> None:
+    """A practice run is one restart: it explains, and may already say what is lost or won."""
+    won, lost = rounds(2.0), rounds(0.5)
+    assert said(Objectives(), case([won[0], won[2]])) == ("pass", "accepted")
+    assert said(Objectives(), case([lost[0], lost[2]])) == ("fail", "not_faster")
+
+
 def tried(graded: int, *, final: int = 0, spread: float = 0.02) -> ServiceCase:
     """Return a case of three restarts, twice as fast, after so many earlier tries."""
     factors = (1 - spread, 1.0, 1 + spread)
