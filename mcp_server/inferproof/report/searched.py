@@ -98,7 +98,9 @@ def _searched(
         candidate=run[1] if run else "",
         search_seq=search_seq,
         run_seq=run[0] if run else None,
-        sides=tuple(_sides(tuned.gains if tuned else (), run[2] if run else None)),
+        sides=tuple(
+            _sides((*tuned.gains, *tuned.others) if tuned else (), run[2] if run else None)
+        ),
     )
 
 

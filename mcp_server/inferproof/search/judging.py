@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import get_args
 
 from inferproof.core.evidence import Evidence
 from inferproof.core.sealed import SealedContract
@@ -43,7 +44,10 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One configuration in one job. With a `fault` it has no gains."""
+    """One configuration in one job. With a `fault` it has no gains.
+
+    `others` are gains that the search does not ask for: of finalists, for whoever compares.
+    """
 
     number: int
     settings: Mapping[str, Setting]
@@ -51,6 +55,7 @@ class Tried:
     evidence: Digest
     gains: tuple[Gain, ...]
     fault: Verdict | None
+    others: tuple[Gain, ...] = ()
 
     @property
     def counts(self) -> bool:
@@ -101,14 +106,17 @@ def _tried(
 ) -> Tried:
     own, trial = pair
     facts, search = evidence.search, sealed.service.search
-    gains: tuple[Gain, ...] = ()
+    gains, others = (), ()
     fault: Verdict | None = None
     if facts is not None and search is not None:
         serve = _as_serve(facts, own, trial)
         fault = _fault(sealed, evidence, serve)
-        gains = () if fault else tuple(_gains(serve, search))
+        gains = () if fault else tuple(_gains(serve, search, search.metrics))
         if not fault and min((each.value for each in gains), default=0.0) <= 0:
             fault, gains = _CLERK.unmeasured("every metric of the search"), ()
+        if gains and facts.stage == "confirm":
+            rest = [metric for metric in get_args(Metric) if metric not in search.metrics]
+            others = tuple(each for each in _gains(serve, search, rest) if each.value > 0)
     return Tried(
         number=trial.number,
         settings=trial.options,
@@ -116,6 +124,7 @@ def _tried(
         evidence=stored,
         gains=gains,
         fault=fault,
+        others=others,
     )
 
 
@@ -157,9 +166,9 @@ def _fault(sealed: SealedContract, evidence: Evidence, serve: ServeFacts) -> Ver
     return None
 
 
-def _gains(serve: ServeFacts, search: Search) -> Iterator[Gain]:
+def _gains(serve: ServeFacts, search: Search, metrics: Sequence[Metric]) -> Iterator[Gain]:
     for name in (step.name for shape in search.traffic for step in shape.steps):
-        for metric in search.metrics:
+        for metric in metrics:
             ratio = ratio_of(serve, name, metric)
             yield Gain(
                 traffic=name,
