@@ -21,6 +21,13 @@ from pathlib import Path
 from inferproof_remote import job
 from inferproof_remote.fairness import prefer_sessions
 from inferproof_remote.incidents import BenchError
+from inferproof_remote.serving.columns import (
+    cold_columns,
+    columns,
+    finish_reasons,
+    p99,
+    run_seconds,
+)
 from inferproof_remote.serving.cores import shares
 from inferproof_remote.serving.records import (
     Response,
@@ -49,7 +56,6 @@ _ASKED: Mapping[str, object] = {
     "return_token_ids": True,
 }
 _USER_AGENT = "User-Agent:completions"
-_NS = 1e9
 Facts = dict[str, object]
 OnProgress = Callable[[int, int], None]
 GivenUp = Callable[[], bool]
@@ -320,12 +326,11 @@ def _read(
     out = _out(order)
     export = out / "profile_export_raw.jsonl"
     arrived, errors = read_responses(export, vocabulary)
-    cold = read_cold(export, vocabulary)
     responses = [order.completed(each) for each in arrived]
     if not responses and not errors:
         errors = count_errors(out / _RECORDS)
     summary = _summary(out / "profile_export_aiperf.json")
-    seconds = _seconds(responses)
+    seconds = run_seconds(responses)
     tokens = sum(len(each.ids) for each in responses)
     facts: Facts = {
         "arm": order.arm,
@@ -341,13 +346,12 @@ def _read(
         "completed": len(responses),
         "errors": dict(errors),
         "seconds": seconds,
-        **_columns(responses, vocabulary),
-        "cold_ttft_ms": [each.ttft_ms for each in cold],
-        "cold_latency_ms": [each.latency_ms for each in cold],
-        "finish_reasons": _finish_reasons(responses),
+        **columns(responses, vocabulary),
+        **cold_columns(read_cold(export, vocabulary)),
+        "finish_reasons": finish_reasons(responses),
         "distinct_responses": distinct(responses),
         "compressed_share": compressed_share(responses),
-        "client_lag_p99_ms": _p99([each.lag_ms for each in responses]),
+        "client_lag_p99_ms": p99([each.lag_ms for each in responses]),
         "output_tokens_per_s": tokens / seconds if seconds else None,
         "requests_per_s": len(responses) / seconds if seconds else None,
         "failure": "" if ending.exit_code == 0 else _last_lines(order.work / "log"),
@@ -355,43 +359,8 @@ def _read(
     return Load(facts=facts, responses=tuple(responses))
 
 
-def _columns(responses: Sequence[Response], vocabulary: Vocabulary) -> Facts:
-    """Return one row a response, as columns."""
-    return {
-        "ttft_ms": [each.ttft_ms for each in responses],
-        "tpot_ms": [each.tpot_ms for each in responses],
-        "latency_ms": [each.latency_ms for each in responses],
-        "isl": [len(vocabulary.encode(each.prompt)) for each in responses],
-        "osl_asked": [each.osl_asked for each in responses],
-        "osl": [len(each.ids) for each in responses],
-        "told": [int(each.is_told) for each in responses],
-        "chunks": [each.chunks for each in responses],
-        "arrivals": [each.arrivals for each in responses],
-        "whole": [int(each.is_whole) for each in responses],
-    }
-
-
 def _summary(path: Path) -> Mapping[str, object]:
     return job.as_table(json.loads(path.read_bytes()), path.name) if path.is_file() else {}
-
-
-def _seconds(responses: Sequence[Response]) -> float | None:
-    """Return the time from the first request's start to the last response's end."""
-    if not responses:
-        return None
-    began = min(each.began_ns for each in responses)
-    return (max(each.ended_ns for each in responses) - began) / _NS
-
-
-def _finish_reasons(responses: Sequence[Response]) -> dict[str, int]:
-    reasons = [each.finish_reason for each in responses]
-    return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
-
-
-def _p99(values: Sequence[float]) -> float | None:
-    """Return the value that 1 in 100 exceeds; of fewer than 100 values, the second largest."""
-    ordered = sorted(values)
-    return ordered[int(0.99 * (len(ordered) - 1))] if ordered else None
 
 
 def _last_lines(path: Path) -> str:
