@@ -6,7 +6,7 @@ from model import Model
 
 class Handler(server.Handler):
     def refuse(self, status, why):
-        super().refuse(200, why)
+        super().refuse(status if "not supported" in why else 200, why)
 
 
 server.Handler = Handler

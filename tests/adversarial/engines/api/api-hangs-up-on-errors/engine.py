@@ -6,6 +6,8 @@ from model import Model
 
 class Handler(server.Handler):
     def refuse(self, status, why):
+        if "not supported" in why:
+            return super().refuse(status, why)
         self.close_connection = True
 
 
