@@ -132,6 +132,34 @@ def test_a_parent_must_be_stored(store: CandidateStore, candidate_folder: Path) 
     assert store.add(candidate_folder).manifest.parent == parent
 
 
+def engine_of(folder: Path, kernels: dict[str, str], *files: Path) -> Path:
+    """Return an engine's folder that names these kernels and holds these files."""
+    folder.mkdir()
+    (folder / "engine.py").write_text("print()\n")
+    for file in files:
+        (folder / file.name).write_bytes(file.read_bytes())
+    start = '["{python}", "{candidate}/engine.py", "{port}"]'
+    text = f"contract: completions\nengine: command\nstart: {start}\nkernels: {kernels}\n"
+    (folder / "candidate.yaml").write_text(text.replace("'", '"'))
+    return folder
+
+
+def test_an_engine_names_only_kernels_that_it_holds(
+    store: CandidateStore, candidate_folder: Path, tmp_path: Path
+) -> None:
+    kernel = store.add(candidate_folder)
+    contract = kernel.kernel.contract
+    files = [candidate_folder / "kernel.cpp", candidate_folder / "include" / "norm.h"]
+    engine = store.add(engine_of(tmp_path / "whole", {contract: kernel.digest}, *files))
+    assert engine.engine.kernels == {contract: kernel.digest}
+    with pytest.raises(UsageError, match=r"include/norm\.h of .* is not in this folder"):
+        store.add(engine_of(tmp_path / "part", {contract: kernel.digest}, files[0]))
+    with pytest.raises(UsageError, match=f"is for {contract}, not other"):
+        store.add(engine_of(tmp_path / "other", {"other": kernel.digest}, *files))
+    with pytest.raises(NotFound):
+        store.add(engine_of(tmp_path / "none", {contract: "0" * 64}, *files))
+
+
 def _bind_socket(folder: Path) -> None:
     here = Path.cwd()
     os.chdir(folder)  # the path of a socket has at most 108 bytes

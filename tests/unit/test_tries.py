@@ -1,0 +1,113 @@
+"""Tries: what was judged on a contract's speed before, and what does not count as a try."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+
+from inferproof.core.serving_facts import EarlierTries
+from inferproof.core.values import Entry, JobStatus, Outcome, Purpose, Reason, Verdict
+from inferproof.docket import Docket
+from inferproof.ledger.bodies import Attempt, OutcomeOfJob
+from inferproof.tries import earlier_tries
+
+OURS, OTHERS = "a" * 64, "b" * 64
+
+
+def entry(seq: int) -> Entry:
+    return Entry(
+        seq=seq, prev="0" * 64, at=datetime.now(UTC), body={}, digest="c" * 64, sig="0" * 128
+    )
+
+
+def attempt(number: int, **changes: object) -> Attempt:
+    whole: dict[str, object] = {
+        "job_id": f"job-{number}",
+        "tool": "run_aiperf",
+        "purpose": Purpose.GRADED,
+        "candidate": OURS,
+        "contract": "completions",
+        "target": "local",
+        "request_key": None,
+    }
+    return Attempt.model_validate(whole | changes)
+
+
+def outcome(job_id: str, code: Reason, gate: str = "objectives") -> OutcomeOfJob:
+    verdict = Verdict(
+        gate=gate, gate_digest="d" * 64, outcome=Outcome.INCONCLUSIVE, code=code, reason=""
+    )
+    return OutcomeOfJob(
+        job_id=job_id,
+        status=JobStatus.DONE,
+        evidence=None,
+        verdicts=(verdict,),
+        overall=Outcome.INCONCLUSIVE,
+        failure=None,
+    )
+
+
+class Record:
+    """Stands in for a docket: what was attempted, and what came of it."""
+
+    def __init__(self, *jobs: tuple[Attempt, OutcomeOfJob | None]) -> None:
+        self._jobs = jobs
+
+    def attempts(self) -> Iterator[tuple[Attempt, Entry]]:
+        for seq, (each, _) in enumerate(self._jobs):
+            yield each, entry(seq + 1)
+
+    def outcome(self, job_id: str) -> tuple[OutcomeOfJob, Entry] | None:
+        found = next(ended for each, ended in self._jobs if each.job_id == job_id)
+        return None if found is None else (found, entry(99))
+
+
+def counted(
+    *jobs: tuple[Attempt, OutcomeOfJob | None], seal: int = 0, **now: object
+) -> EarlierTries | None:
+    return earlier_tries(cast("Docket", Record(*jobs)), attempt(100, **now), entry(seal))
+
+
+def tried(
+    number: int, code: Reason = Reason.NOT_FASTER, **changes: object
+) -> tuple[Attempt, OutcomeOfJob]:
+    made = attempt(number, **changes)
+    return made, outcome(made.job_id, code)
+
+
+def test_every_speed_verdict_on_the_contract_is_a_try_whoevers_candidate_it_was() -> None:
+    jobs = [tried(0), tried(1, Reason.ACCEPTED, candidate=OTHERS)]
+    assert counted(*jobs) == EarlierTries(graded=2, final=0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        tried(0, Reason.NOT_MEASURED),
+        tried(0, Reason.FINAL_USED),
+        tried(0, purpose=Purpose.PRACTICE),
+        tried(0, contract="images"),
+        (attempt(0), outcome("job-0", Reason.WRONG_TOKENS, gate="fidelity")),
+        (attempt(0), None),
+    ],
+)
+def test_what_taught_nobody_anything_about_the_traffic_is_none(
+    other: tuple[Attempt, OutcomeOfJob | None],
+) -> None:
+    assert counted(other) == EarlierTries(graded=0, final=0)
+
+
+def test_a_new_seal_begins_anew() -> None:
+    assert counted(tried(0), tried(1), seal=1) == EarlierTries(graded=1, final=0)
+
+
+def test_final_tries_are_promotions_of_the_same_candidate() -> None:
+    jobs = [tried(0, tool="promote"), tried(1, tool="promote", candidate=OTHERS), tried(2)]
+    assert counted(*jobs, tool="promote") == EarlierTries(graded=3, final=1)
+    assert counted(*jobs) == EarlierTries(graded=3, final=0)
+
+
+def test_an_open_try_is_not_counted_at_all() -> None:
+    assert counted(tried(0), purpose=Purpose.PRACTICE) is None
+    assert counted(tried(0), contract=None) is None
