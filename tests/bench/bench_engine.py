@@ -10,6 +10,7 @@ from typing import cast
 from figures import Figures
 
 import inferproof.demo
+from inferproof.core.traffic import Traffic
 from inferproof_remote.serving.audit import audit, completed, draws
 from inferproof_remote.serving.client import Client
 from inferproof_remote.serving.deployment import Deployment
@@ -34,15 +35,9 @@ REQUESTS, RATE_PER_S = 200, 3.0
 LEAST_RUN_S = 60.0
 TIMES_MORE, FIDELITY_S, AUDIT_S = 1.05, 20.0, 30.0
 AUDIT_RULES = {"responses": 12, "tie_nats": 0.3}
-SHAPE: dict[str, object] = {
-    "name": "steady",
-    "requests": REQUESTS,
-    "warmup_requests": 2,
-    "concurrency": None,
-    "rate_per_s": RATE_PER_S,
-    "isl": [48, 96],
-    "osl": [24, 40],
-}
+SHAPE: dict[str, object] = Traffic(
+    name="steady", requests=REQUESTS, rate_per_s=RATE_PER_S, isl=(48, 96), osl=(24, 40)
+).model_dump(mode="json")
 
 
 def main() -> None:

@@ -1,14 +1,14 @@
 """The few facts of an engine's measurement that a model needs to see at once, with units."""
 
-import json
 from collections.abc import Iterable
 from statistics import fmean
 from typing import get_args
 
 from inferproof.core.service import Metric
-from inferproof.core.serving_facts import DeploymentFacts, FidelityFacts, LoadFacts, ServeFacts
+from inferproof.core.serving_facts import Arm, DeploymentFacts, FidelityFacts, LoadFacts, ServeFacts
 from inferproof.gates.ratios import ratio_of
-from inferproof.tools.results import Fact, clip
+from inferproof.tools.api_facts import api_facts
+from inferproof.tools.results import Fact, clip, quoted
 
 _UNITS = {"output_tokens_per_s": "tokens/s", "requests_per_s": "requests/s"}
 _LOG_CHARACTERS = 600
@@ -22,10 +22,24 @@ def serve_facts(serve: ServeFacts, *, graded: bool) -> Iterable[Fact]:
     if not graded:
         for fidelity in serve.fidelity:
             yield from _fidelity_facts(fidelity)
+    yield from api_facts(serve, graded=graded)
     for traffic in dict.fromkeys(run.traffic for run in serve.loads):
         yield from _ratio_facts(serve, traffic)
+    for arm in get_args(Arm):
+        yield from _cost_facts(serve, arm)
     for run in serve.loads:
         yield from _run_facts(run)
+
+
+def _cost_facts(serve: ServeFacts, arm: Arm) -> Iterable[Fact]:
+    """Yield what an arm took of the machine, and its first requests' times, which do not count."""
+    peaks = [s.peak_memory_mib for s in serve.deployments if s.arm == arm and s.peak_memory_mib]
+    if peaks:
+        value = round(max(peaks))
+        yield Fact(name=f"peak memory {arm}", value=value, unit="MiB, all replicas")
+    cold = [each for run in serve.loads if run.arm == arm for each in run.cold_ttft_ms]
+    if cold:
+        yield Fact(name=f"cold ttft_ms {arm}", value=_short(max(cold)), unit="ms, largest")
 
 
 def _start_facts(start: DeploymentFacts) -> Iterable[Fact]:
@@ -35,7 +49,7 @@ def _start_facts(start: DeploymentFacts) -> Iterable[Fact]:
     for incident in start.incidents[:4]:
         yield Fact(name=f"incident {where}", value=f"{incident.code}: {clip(incident.detail, 200)}")
     if start.healthy < start.replicas or start.incidents:
-        said = _quoted(start.log_tail[-_LOG_CHARACTERS:], _LOG_CHARACTERS)
+        said = quoted(start.log_tail[-_LOG_CHARACTERS:], _LOG_CHARACTERS)
         yield Fact(name=f"log {where}", value=said, unit="what the engine printed")
     if start.arm == "candidate" and start.restart == 0:
         shown = ", ".join(name for name, has in sorted(start.features.items()) if has)
@@ -72,14 +86,9 @@ def _ratio_facts(serve: ServeFacts, traffic: str) -> Iterable[Fact]:
 def _run_facts(run: LoadFacts) -> Iterable[Fact]:
     where = f"{run.traffic}, {run.arm}, round {run.restart + 1}"
     if run.completed < run.asked or run.failure:
-        said = f"; the client printed {_quoted(run.failure, 300)}" if run.failure else ""
+        said = f"; the client printed {quoted(run.failure, 300)}" if run.failure else ""
         told = f"{run.completed} of {run.asked} requests completed{said}"
         yield Fact(name=f"run {where}", value=told)
-
-
-def _quoted(text: str, limit: int) -> str:
-    """Return foreign text as one closed quotation: data, whatever it says."""
-    return json.dumps(clip(text, limit), ensure_ascii=False)
 
 
 def _short(value: float) -> float:

@@ -43,3 +43,13 @@ def test_a_round_of_search_tells_what_each_configuration_did() -> None:
     assert "16 of 16 requests" in facts["c4, start 1, trial 1 (dtype=float32)"]
     assert facts["trial 2 (max_batch=1), start 1"].startswith("crashed")
     assert any(name.startswith("KL prompt, trial 1") for name in facts)
+
+
+def test_memory_and_cold_figures_are_told_apart_from_what_is_scored() -> None:
+    starts = [start_facts("candidate", n, peak_memory_mib=100.0 + n) for n in range(2)]
+    runs = [load_facts("candidate", n, cold_ttft_ms=[300.0 + n]) for n in range(2)]
+    serve = case(runs, starts=starts).evidence.serve
+    assert serve
+    facts = {each.name: each.value for each in serve_facts(serve, graded=True)}
+    assert (facts["peak memory candidate"], facts["cold ttft_ms candidate"]) == (101, 301.0)
+    assert "peak memory baseline" not in facts
