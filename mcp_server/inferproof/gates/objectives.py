@@ -99,7 +99,11 @@ def _verdict(case: ServiceCase, serve: ServeFacts, ratios: Judged) -> Verdict:
 
 
 def _missing(case: ServiceCase, serve: ServeFacts) -> str:
-    least = case.contract.restarts if case.evidence.purpose is Purpose.GRADED else 1
+    is_graded = case.evidence.purpose is Purpose.GRADED
+    wanted, least = (case.contract.replicas, case.contract.restarts) if is_graded else (None, 1)
+    odd = [start for start in serve.deployments if wanted not in (None, start.replicas)]
+    if odd:
+        return f"{wanted} replicas behind the balancer, there were {odd[0].replicas}"
     for traffic in sorted({aim.traffic for aim in aims_of(case)}):
         rounds = rounds_of(serve, traffic)
         if len(rounds) < least:

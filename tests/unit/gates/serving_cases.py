@@ -20,6 +20,7 @@ CONTRACT = ServiceContract.model_validate(
         "name": "completions",
         "doc": "An endpoint.",
         "baseline": {"engine": "transformers"},
+        "replicas": 1,
         "restarts": 2,
         "fidelity": {"corpus": "corpus.txt", "lengths": [15, 16], "mutants": ["leak_one"]},
         "practice": [

@@ -70,6 +70,13 @@ def test_a_round_that_is_missing_is_not_measured(left: int) -> None:
     assert told == ("inconclusive", "not_measured")
 
 
+def test_a_deciding_run_has_the_sealed_number_of_replicas() -> None:
+    starts = [start_facts(arm, 0, replicas=2, healthy=2) for arm in ("candidate", "baseline")]
+    told = said(Objectives(), case(starts=starts, purpose="graded"))
+    assert told == ("inconclusive", "not_measured")
+    assert said(Objectives(), case(starts=starts)) == ("pass", "accepted")
+
+
 def test_a_metric_that_is_missing_is_not_measured() -> None:
     runs = rounds(2.0)
     runs[0]["ttft_ms"] = []
