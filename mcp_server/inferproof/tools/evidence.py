@@ -8,12 +8,22 @@ from pydantic import Field
 
 from inferproof.core.evidence import Evidence
 from inferproof.core.values import Value
+from inferproof.tools.api_facts import conformance_rows, task_rows
 from inferproof.tools.facts import diagnostics_of, facts_of
 from inferproof.tools.results import BUDGET_BYTES, Fact, ToolResult, clip, fitted
 from inferproof.tools.spec import Call, Tool
 
 Section = Literal[
-    "overview", "calls", "timed", "incidents", "mutants", "diagnostics", "hot_spots", "log"
+    "overview",
+    "calls",
+    "timed",
+    "incidents",
+    "mutants",
+    "diagnostics",
+    "hot_spots",
+    "conformance",
+    "tasks",
+    "log",
 ]
 
 
@@ -36,7 +46,8 @@ SectionName = Annotated[
     Section,
     Field(
         description="overview (default): facts with units. Rows: calls (errors per call), "
-        "timed (seconds per round), incidents, mutants, diagnostics, hot_spots, log."
+        "timed (seconds per round), incidents, mutants, diagnostics, hot_spots, log; of an engine "
+        "conformance (what each check of its API found) and tasks (what came of each)."
     ),
 ]
 FirstRow = Annotated[
@@ -149,6 +160,8 @@ _ROWS: Mapping[Section, Callable[[Evidence], Iterable[str]]] = MappingProxyType(
         "mutants": _mutants,
         "diagnostics": _diagnostics,
         "hot_spots": _hot_spots,
+        "conformance": conformance_rows,
+        "tasks": task_rows,
         "log": _log,
     }
 )

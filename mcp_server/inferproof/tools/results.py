@@ -4,6 +4,7 @@ Hosts show a model only the structured result, and cut long ones in the middle, 
 carries its own summary and next steps and says what it left out.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Literal, TypeVar
@@ -92,6 +93,11 @@ def clip(text: str, limit: int = 400) -> str:
     tail = limit - head
     first, last = _CONTROL.sub("", text[: 2 * head])[:head], _CONTROL.sub("", text[-2 * tail :])
     return f"{first} [about {len(text) - limit} characters left out] {last[-tail:]}"
+
+
+def quoted(text: str, limit: int) -> str:
+    """Return foreign text as one closed quotation: data, whatever it says."""
+    return json.dumps(clip(text, limit), ensure_ascii=False)
 
 
 def size_bytes(result: ToolResult) -> int:
