@@ -5,6 +5,7 @@ the interval that one try deserves, each later one a wider one, and however many
 chance that any of them passes by luck alone stays below the budget.
 """
 
+import functools
 import math
 
 BUDGET = 0.05
@@ -19,6 +20,7 @@ def tail_of_try(earlier: int) -> float:
     return BUDGET / ((earlier + 1) * (earlier + 2))
 
 
+@functools.cache
 def student(tail: float, freedom: int) -> float:
     """Return the value that Student's t exceeds with a chance of `tail`, below one half."""
     low, high = 0.0, 1.0

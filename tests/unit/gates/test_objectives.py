@@ -9,7 +9,7 @@ import pytest
 from inferproof.core.service import Guard, Metric
 from inferproof.core.serving_facts import EarlierTries, LoadFacts
 from inferproof.core.values import Outcome
-from inferproof.gates import ratios
+from inferproof.gates import guards, ratios
 from inferproof.gates.base import ServiceCase
 from inferproof.gates.guards import worsening
 from inferproof.gates.objectives import Objectives
@@ -26,6 +26,12 @@ from unit.gates.serving_cases import (
 )
 
 TRIES = 400
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ratios, guards):
+        monkeypatch.setattr(module, "RESAMPLES", 300)
 
 
 def rounds(speed: float, *, baseline: tuple[float, float] = (1.0, 1.0)) -> list[Tree]:
