@@ -55,6 +55,9 @@ def _flag(name: str, text: str) -> Argument:
     return (name,), {"help": text, "action": "store_true"}
 
 
+_DEPLOYMENT = (
+    *("render", "deploy", "status", "endpoint", "scale", "promote", "rollback", "logs", "delete"),
+)
 _TOKEN_FILE = _option(
     "--token-file", "holds the token (default: .inferproof/http-token)", type=Path, metavar="FILE"
 )
@@ -126,6 +129,24 @@ COMMANDS: tuple[Command, ...] = (
             _positional("folder", "folder with candidate.yaml", type=Path),
             _option("--server", "upload it to this server", metavar="URL"),
             _TOKEN_FILE,
+        ),
+    ),
+    Command(
+        name="deployment",
+        help="deploy an engine for users in a place of targets.yaml; look at it, roll it, end it",
+        function="deploying:deployment",
+        arguments=(
+            _positional("action", "what to do", choices=_DEPLOYMENT),
+            _positional("name", "the deployment's name: a-z, 0-9 and -"),
+            _option("--target", "default: local", default="local"),
+            _option("--place", "a place of the target", required=True),
+            _option("--candidate", "digest of the engine; for promote, what NAME must be"),
+            _option("--replicas", "default: 1", type=int, default=1),
+            _option("--gpus-each", "GPUs of a replica (default: 0)", type=int, default=0),
+            _option("--model", "where the model lies there (default: as the target says)"),
+            _option("--to", "promote: the deployment that gets this version"),
+            _option("--out", "render: where to write", metavar="DIR"),
+            _option("--wait-s", "default: 300", type=float, default=300.0),
         ),
     ),
     Command(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from inferproof.core.errors import InfrastructureError, NotFound
+from inferproof.core.places import Cluster
 from inferproof.serving.deployers.base import Release, Service, Status
 from inferproof.serving.deployers.kubernetes import Kubernetes
-from inferproof.serving.deployers.manifests import Cluster
 from inferproof.serving.engines.base import Plan
 
 KUBECONFIG = os.environ.get("INFERPROOF_KUBECONFIG", "")

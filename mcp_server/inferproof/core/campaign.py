@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, RootModel, model_validator
 from pydantic_core import PydanticCustomError
 
+from inferproof.core.places import DeployPlace
 from inferproof.core.values import Name, Value
 
 GpuName = Annotated[str, Field(pattern=r"^(GPU-[0-9a-f-]{1,60}|fake-[a-z0-9-]{1,32})$")]
@@ -94,6 +95,7 @@ class Target(Value):
     """One machine of targets.yaml. `python` runs the bench there; null is the server's own.
 
     `gpus` are those that jobs lease there, by UUID; `lease_dir` is where all who share them meet.
+    `places` are where its engines can be deployed for users.
     `models` says where a model of a campaign lies on that machine: a folder with config.json,
     weights and tokenizer. `aiperf`, `haproxy` and `lm_eval` are programs; null finds them by name.
     A machine reached by SSH has an `address`, by itself or in the SSH configuration, and a `work`
@@ -118,6 +120,7 @@ class Target(Value):
     lm_eval: AbsolutePath | None = None
     gpus: Annotated[tuple[GpuName, ...], Field(max_length=64)] = ()
     lease_dir: AbsolutePath | None = None
+    places: Annotated[dict[Name, DeployPlace], Field(max_length=16)] = {}
 
     @model_validator(mode="after")
     def _fits_its_host(self) -> Self:

@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 from inferproof.core.errors import InfrastructureError, UsageError
+from inferproof.core.places import Cluster
 from inferproof.serving.deployers.base import Release, Service
 from inferproof.serving.deployers.docker import Docker
 from inferproof.serving.deployers.haproxy import config_text
 from inferproof.serving.deployers.kubernetes import Kubernetes
-from inferproof.serving.deployers.manifests import Cluster, noted, parsed, standing
+from inferproof.serving.deployers.manifests import noted, parsed, standing
 from inferproof.serving.deployers.replicas import sandbox
 from inferproof.serving.deployers.truss import Truss
 from inferproof.serving.engines.base import Plan

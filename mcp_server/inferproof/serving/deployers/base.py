@@ -12,10 +12,10 @@ from pydantic import Field
 
 from inferproof.core.campaign import Limits
 from inferproof.core.canonical import Json, digest_json
+from inferproof.core.places import Label
 from inferproof.core.values import Digest, Value
 from inferproof.serving.engines.base import Plan
 
-Label = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 ENGINE_PORT = 8000
 
 
@@ -57,6 +57,7 @@ class Status(Value):
     ready: int = 0
     version: Digest | None = None
     previous: Digest | None = None
+    candidate: Digest | None = None
     reason: str = ""
 
 

@@ -100,6 +100,7 @@ class Docker:
                 ready=len(ready),
                 version=service.version,
                 previous=known[-2].version if len(known) > 1 else None,
+                candidate=service.candidate,
                 reason=f"ended: {', '.join(dead)}" if dead else "",
             )
 

@@ -8,9 +8,9 @@ from secrets import token_hex
 from typing import Any
 
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
+from inferproof.core.places import Cluster
 from inferproof.serving.deployers.base import Capabilities, Endpoint, Release, Status
 from inferproof.serving.deployers.manifests import (
-    Cluster,
     Releases,
     noted,
     parsed,

@@ -3,32 +3,20 @@
 import json
 from collections.abc import Mapping
 from importlib import resources
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import yaml
 from jinja2 import Environment, StrictUndefined, Template
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
+from inferproof.core.places import Cluster
 from inferproof.core.values import Value
 from inferproof.serving.deployers import replicas
-from inferproof.serving.deployers.base import Label, Service, Status
+from inferproof.serving.deployers.base import Service, Status
 
 SCHEMA = "1.34"
 _FILE, _NOTE, _GPU = "deployment.yaml", "inferproof/releases", "nvidia.com/gpu"
 _PORT, _DRAIN_S, _STOP_S = 8080, 15, 30
-
-
-class Cluster(Value):
-    """Where in which cluster: names and references alone, no secret.
-
-    `image` is the engine's image by digest, in a registry that the cluster can pull from.
-    """
-
-    namespace: Label
-    image: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9./:_-]{0,254}@sha256:[0-9a-f]{64}$")]
-    pull_secret: Label | None = None
-    kubeconfig: str | None = None
-    context: str | None = None
 
 
 class Releases(Value):
@@ -95,6 +83,7 @@ def standing(found: Any, releases: Releases) -> Status:  # noqa: ANN401 (see `no
         ready=counts[0],
         version=releases.now.version,
         previous=releases.before.version if releases.before else None,
+        candidate=releases.now.candidate,
         reason="" if is_whole else "; ".join(problems)[:500],
     )
 
