@@ -89,6 +89,10 @@ class Machines:
             from inferproof.hosts.ssh import Ssh  # paramiko is loaded by the first such target
 
             return Ssh(name, target, self._state_dir)
+        if target.host == "slurm":
+            from inferproof.hosts.slurm import slurm
+
+            return slurm(name, target, self._state_dir)
         return Local(self._state_dir, python=Path(target.python) if target.python else None)
 
 

@@ -77,6 +77,10 @@ def _sweep(job_dir: Path) -> int:
     return supervise.DONE
 
 
+def _stay(job_dir: Path) -> int:
+    return supervise.stay(job_dir, Path(sys.argv[0]).resolve())
+
+
 def _machine(work: Path) -> int:
     module = importlib.import_module("inferproof_remote.machine")
     facts = cast("Callable[[Path], dict[str, object]]", module.machine)(work)
@@ -85,6 +89,7 @@ def _machine(work: Path) -> int:
 
 
 _OWN_VERBS: Mapping[str, Callable[[Path], int]] = {
+    "stay": _stay,
     "sweep": _sweep,
     "door": door.open_door,
     "machine": _machine,

@@ -169,7 +169,9 @@ def _add(jobs: Jobs, asked: Question) -> Answer:
 
 def _begin(jobs: Jobs, asked: Question) -> Answer:
     inputs = {name: str(digest) for name, digest in asked.table("inputs").items()}
-    jobs.begin(asked.fields.get("job"), asked.text("secret"), inputs)
+    queue = asked.fields.get("queue")
+    options = None if queue is None else job.as_texts(queue, "queue")
+    jobs.begin(asked.fields.get("job"), asked.text("secret"), inputs, options)
     return Answer({})
 
 

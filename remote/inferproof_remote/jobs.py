@@ -12,12 +12,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from inferproof_remote import job, processes
+from inferproof_remote import job, processes, slurm
 from inferproof_remote.blobs import Blobs, file_digest
 from inferproof_remote.folders import disk_bytes
 
@@ -28,6 +28,8 @@ _FILE = re.compile(r"^[a-z0-9][a-z0-9_.-]{0,63}$")
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME")
 _LAUNCHED, _SETTLED = "launched", "settled"
 _LONGEST_FAILURE = 1000
+_CANCELLED = 143
+_POLL_S = 0.2
 
 
 class Refused(Exception):
@@ -44,7 +46,8 @@ class Refused(Exception):
 class Look:
     """What a job folder says now. `alive` is None while no supervisor has signed in.
 
-    A supervisor is alive for a moment after it wrote `rc`.
+    A supervisor is alive for a moment after it wrote `rc`. `waits` says for what a job in a queue
+    waits; `failure` also why a queue ended it.
     """
 
     rc: int | None
@@ -52,6 +55,7 @@ class Look:
     age_s: float
     failure: str
     progress: Mapping[str, object] | None
+    waits: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +93,17 @@ class Jobs:
             raise Refused("not_found", what, hint="list jobs: campaign_status")
         return folder
 
-    def begin(self, asked: object, secret: str, inputs: Mapping[str, str]) -> None:
+    def begin(
+        self,
+        asked: object,
+        secret: str,
+        inputs: Mapping[str, str],
+        queue: Sequence[str] | None = None,
+    ) -> None:
         """Make a job's folder and launch its supervisor, once, however often this is asked.
 
-        `inputs` maps paths below the job's `in/` to digests of blobs.
+        `inputs` maps paths below the job's `in/` to digests of blobs. With `queue`, options of
+        sbatch, it is Slurm that launches.
 
         Raises:
             Refused: the job is malformed, its id is another job's, or it did not start.
@@ -105,19 +116,22 @@ class Jobs:
         is_new = not folder.exists() and self._write(folder, asked, inputs)
         if not is_new and _digest_of(folder) != spec.digest:
             raise Refused("usage", f"job {spec.job_id!r} exists already in {self.root / 'jobs'}")
-        self._launch(folder, secret)
+        self._launch(folder, secret, queue)
 
     def look(self, job_id: str) -> Look:
         """Return what the folder of a job says now."""
         folder = self.folder(job_id)
-        alive = _is_alive(folder)
-        rc = _read_rc(folder)  # after: whoever is gone has written its last word
+        queued = _standing(folder) if _asks_queue(folder) else None
+        alive = queued.alive if queued else _is_alive(folder)
+        rc = None if queued and _read_rc(folder) == _CANCELLED else _read_rc(folder)
+        said = queued.said if queued and alive is False else ""
         return Look(
             rc=rc,
             alive=alive,
             age_s=max(0.0, time.time() - (folder / "job.json").stat().st_mtime),
-            failure="" if not rc else _text(folder / "failure", _LONGEST_FAILURE).strip(),
+            failure=_text(folder / "failure", _LONGEST_FAILURE).strip() if rc else said,
             progress=_progress(folder),
+            waits=queued.said if queued and alive is None else "",
         )
 
     def stop(self, job_id: str) -> None:
@@ -125,7 +139,10 @@ class Jobs:
         folder = self.folder(job_id)
         if not (folder / "rc").exists():
             (folder / "cancel").touch()
-            supervisor = _supervisor(folder)
+            queued = _standing(folder)
+            if queued is not None and queued.alive is None:
+                slurm.cancel(folder)
+            supervisor = _supervisor(folder) if queued is None else None
             if supervisor is not None:
                 processes.send(supervisor, signal.SIGTERM)
 
@@ -136,6 +153,9 @@ class Jobs:
             Refused: something of it could not be ended.
         """
         folder = self.folder(job_id)
+        if _standing(folder) is not None:
+            self._sweep_queue(folder)
+            return
         swept = self._bench("sweep", folder, timeout_s=SWEEP_S)
         if swept.returncode != 0:
             what = f"what job {job_id!r} left running could not be ended: {_last(swept.stderr)}"
@@ -209,12 +229,15 @@ class Jobs:
             raise Refused("failed", f"input {digest} is not here any more", hint="ask again")
         return data
 
-    def _launch(self, folder: Path, secret: str) -> None:
+    def _launch(self, folder: Path, secret: str, queue: Sequence[str] | None) -> None:
         try:
             (folder / _LAUNCHED).touch(exist_ok=False)
         except FileExistsError:
             return  # whoever asked before us has launched it, or is about to
         try:
+            if queue is not None:
+                self._enqueue(folder, secret, queue)
+                return
             launched = self._bench("supervise", folder, timeout_s=LAUNCH_S, told=secret)
         except Refused:
             (folder / _LAUNCHED).unlink()
@@ -224,6 +247,28 @@ class Jobs:
             what = f"the supervisor of job {folder.name!r} did not start: {_last(launched.stderr)}"
             hint = f"read {folder / 'log'}; run: inferproof doctor"
             raise Refused("failed", what, hint=hint)
+
+    def _enqueue(self, folder: Path, secret: str, options: Sequence[str]) -> None:
+        place = folder / slurm.SECRET
+        place.touch(mode=0o600, exist_ok=False)
+        place.write_text(secret, encoding="ascii")
+        try:
+            slurm.submit(folder, self.program, options)
+        except slurm.SlurmError as error:
+            place.unlink()
+            hint = "ask `sinfo` there; correct `slurm` of this target in targets.yaml"
+            raise Refused("failed", str(error), hint=hint) from error
+
+    def _sweep_queue(self, folder: Path) -> None:
+        """Have Slurm end what it still has of a job, then write `rc`."""
+        slurm.cancel(folder)
+        deadline = time.monotonic() + SWEEP_S
+        while (queued := _standing(folder)) is not None and queued.alive is not False:
+            if time.monotonic() > deadline:
+                raise Refused("failed", f"Slurm does not end {folder.name!r}: {queued.said}")
+            time.sleep(_POLL_S)
+        if not (folder / "rc").exists():
+            job.write_atomically(folder / "rc", f"{_CANCELLED}\n")
 
     def _bench(
         self, verb: str, folder: Path, *, timeout_s: float, told: str = ""
@@ -276,6 +321,19 @@ def _newest_first(jobs: Path) -> list[_Settled]:
             at_s = (folder / _SETTLED).stat().st_mtime
             found.append(_Settled(folder=folder, at_s=at_s, size_bytes=int(size)))
     return sorted(found, key=lambda settled: settled.at_s, reverse=True)
+
+
+def _asks_queue(folder: Path) -> bool:
+    """Whether only a queue knows how a job stands: it goes on, or was ended and nobody asked."""
+    rc = _read_rc(folder)
+    return rc is None or (rc == _CANCELLED and not (folder / "cancel").exists())
+
+
+def _standing(folder: Path) -> slurm.Standing | None:
+    try:
+        return slurm.standing(folder)
+    except slurm.SlurmError as error:
+        raise Refused("unreachable", str(error), hint="ask `scontrol ping` there") from error
 
 
 def _digest_of(folder: Path) -> str | None:

@@ -40,15 +40,32 @@ def launch(job_dir: Path, program: Path, *, secret: bytes = b"") -> int:
         if os.fork() == 0:
             os.close(heard)
             _redirect(job_dir / "log")
-            seal = _Seal(job_dir / "out", asked.digest, secret)
-            code = _Supervisor(asked, job_dir, program, seal).run(told)
-            if code == DONE:
-                seal.sign_result()
-            _write_rc(job_dir, code)
+            _keep(asked, job_dir, program, secret=secret, told=told)
         os._exit(0)
     os.close(told)
     os.wait()
     return DONE if os.read(heard, 1) else FAILED
+
+
+def stay(job_dir: Path, program: Path) -> int:
+    """Be the supervisor of `job_dir` in this process, as a batch system wants it.
+
+    The secret is in a file that is ours alone, and gone before anything of the job begins.
+    """
+    asked, place = job.read_job(job_dir), job_dir / "secret"
+    secret = place.read_bytes()
+    place.unlink()
+    _redirect(job_dir / "log")
+    return _keep(asked, job_dir, program, secret=secret, told=os.open(os.devnull, os.O_WRONLY))
+
+
+def _keep(asked: job.JobSpec, job_dir: Path, program: Path, *, secret: bytes, told: int) -> int:
+    seal = _Seal(job_dir / "out", asked.digest, secret)
+    code = _Supervisor(asked, job_dir, program, seal).run(told)
+    if code == DONE:
+        seal.sign_result()
+    _write_rc(job_dir, code)
+    return code
 
 
 def sweep(job_dir: Path) -> None:

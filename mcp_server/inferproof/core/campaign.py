@@ -30,6 +30,7 @@ AbsolutePath = Annotated[
 # No option of any program begins like these, and no shell finds anything in them.
 Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$")]
 User = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")]
+QueueName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]
 Fingerprint = Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}$")]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
@@ -91,6 +92,16 @@ class Campaign(Value):
     notify: tuple[str, ...] = ()
 
 
+class Slurm(Value):
+    """How jobs wait in a cluster's queue; what is timed has its node alone, unless told so."""
+
+    partition: QueueName | None = None
+    compile_partition: QueueName | None = None
+    account: QueueName | None = None
+    gres: Annotated[str, Field(pattern=r"^gpu(:[A-Za-z0-9_.-]{1,40})?:[1-9][0-9]?$")] | None = None
+    exclusive: bool = True
+
+
 class Target(Value):
     """One machine of targets.yaml. `python` runs the bench there; null is the server's own.
 
@@ -102,7 +113,7 @@ class Target(Value):
     folder; `key` and `ssh_config` are files here, `host_key` is the only host key that counts.
     """
 
-    host: Literal["local", "ssh"]
+    host: Literal["local", "ssh", "slurm"]
     address: Address | None = None
     user: User | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
@@ -110,6 +121,7 @@ class Target(Value):
     host_key: Fingerprint | None = None
     ssh_config: AbsolutePath | None = None
     work: AbsolutePath | None = None
+    slurm: Slurm = Slurm()
     sandbox: Literal["auto"] = "auto"
     deployer: Literal["process"] = "process"
     python: AbsolutePath | None = None
@@ -124,16 +136,21 @@ class Target(Value):
 
     @model_validator(mode="after")
     def _fits_its_host(self) -> Self:
-        needed = {"address": self.address, "work": self.work}
-        more = (self.user, self.port, self.key, self.host_key, self.ssh_config)
-        if self.host == "ssh":
-            absent = [name for name, value in needed.items() if value is None]
-            if absent:
-                lacking = {"what": " and ".join(absent)}
-                raise PydanticCustomError("target", "host: ssh needs {what}", lacking)
-        elif any(value is not None for value in (*needed.values(), *more)):
-            what = "address, work and the other fields of SSH are for host: ssh"
-            raise PydanticCustomError("target", what)
+        reach = ("user", "port", "key", "host_key", "ssh_config")
+        needed = {"ssh": ("address", "work"), "slurm": ("work", "threads"), "local": ()}
+        foreign = {
+            "ssh": ("slurm",),
+            "slurm": ("gpus", *(reach if self.address is None else ())),
+            "local": ("address", "work", "slurm", *reach),
+        }
+        absent = [name for name in needed[self.host] if getattr(self, name) is None]
+        if absent:
+            lacking = {"host": self.host, "what": " and ".join(absent)}
+            raise PydanticCustomError("target", "host: {host} needs {what}", lacking)
+        told = [name for name in foreign[self.host] if name in self.model_fields_set]
+        if any(getattr(self, name) for name in told):
+            what = {"host": self.host, "what": ", ".join(told)}
+            raise PydanticCustomError("target", "host: {host} has no {what}", what)
         return self
 
 

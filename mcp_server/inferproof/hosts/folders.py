@@ -3,14 +3,14 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from inferproof.core.canonical import Json, digest_bytes
-from inferproof.core.errors import InfrastructureError, NotFound, UsageError
+from inferproof.core.errors import InfrastructureError, NotFound, Unreachable, UsageError
 from inferproof.core.harmless import harmless
 from inferproof.core.machine import Machine
 from inferproof.core.values import JobStatus
@@ -25,6 +25,8 @@ _QUESTION_S = 30.0
 _LONG_QUESTION_S = 60.0
 _MEASURE_S = 150.0
 _KEEP_S, _KEEP_BYTES = 7 * 86400.0, 20 << 30
+Queue: TypeAlias = Callable[[JobRequest], Sequence[str]]
+"""The options under which a job waits in a queue, rather than being launched at once."""
 Reply = TypeVar("Reply", bound=BaseModel)
 
 
@@ -81,14 +83,16 @@ class Look(_Reply):
     age_s: Annotated[float, Field(ge=0)]
     failure: str
     progress: dict[str, object] | None
+    waits: str = ""
 
 
 class Folders:
     """The jobs of one work folder, here or elsewhere: whoever has a line to it sees the same."""
 
-    def __init__(self, line: Line, *, remote_digest: str) -> None:
+    def __init__(self, line: Line, *, remote_digest: str, queue: Queue | None = None) -> None:
         self._line = line
         self._remote_digest = remote_digest
+        self._queue = queue
 
     @property
     def remote_digest(self) -> str:
@@ -140,7 +144,7 @@ class Folders:
         if look.rc is None:
             await self._about(job_id, "stop")
             deadline = time.monotonic() + _CANCEL_S
-            while look.alive and time.monotonic() < deadline:
+            while (look.alive or look.waits) and time.monotonic() < deadline:
                 await asyncio.sleep(_POLL_S)
                 look = await asyncio.to_thread(self._look, job_id)
             if look.rc is None:
@@ -197,6 +201,8 @@ class Folders:
             "spec": request.spec,
         }
         fields: dict[str, Json] = {"job": job, "secret": request.secret, "inputs": inputs}
+        if self._queue is not None:
+            fields["queue"] = list(self._queue(request))
         self._line.ask("begin", fields, timeout_s=_LONG_QUESTION_S)
 
     def stage(self, contents: Mapping[str, bytes]) -> dict[str, str]:
@@ -265,6 +271,9 @@ def state_of(look: Look) -> JobState:
     if look.rc is not None:
         failure = "" if look.rc == DONE else harmless(look.failure)
         return JobState(status=_final(look.rc), rc=look.rc, progress=progress, failure=failure)
+    if look.waits:
+        step = Progress(done=0, total=1, message=harmless(look.waits))
+        return JobState(status=JobStatus.QUEUED, progress=step)
     if look.alive is None and look.age_s < LAUNCH_S:
         return JobState(status=JobStatus.QUEUED)
     if look.alive:
@@ -272,7 +281,8 @@ def state_of(look: Look) -> JobState:
     return JobState(
         status=JobStatus.LOST,
         progress=progress,
-        failure="the supervisor is gone and left no exit code (killed, or the machine restarted)",
+        failure=harmless(look.failure)
+        or "the supervisor is gone and left no exit code (killed, or the machine restarted)",
     )
 
 
@@ -290,9 +300,9 @@ def parsed(model: type[Reply], answer: Answer) -> Reply:
         raise InfrastructureError(what) from error
 
 
-def refusal(code: str, what: str, hint: str) -> NotFound | UsageError | InfrastructureError:
+def refusal(code: str, what: str, hint: str) -> InfrastructureError | UsageError:
     """Return the error that a door's refusal stands for."""
-    kinds = {"not_found": NotFound, "usage": UsageError}
+    kinds = {"not_found": NotFound, "usage": UsageError, "unreachable": Unreachable}
     return kinds.get(code, InfrastructureError)(harmless(what), hint=harmless(hint))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from inferproof.core.canonical import Json
 from inferproof.hosts.bundle import Bundle, build_zipapp, restore
-from inferproof.hosts.folders import Answer, Folders, refusal
+from inferproof.hosts.folders import Answer, Folders, Queue, refusal
 from inferproof_remote import door
 from inferproof_remote.jobs import Jobs, Refused
 
@@ -14,7 +14,9 @@ from inferproof_remote.jobs import Jobs, Refused
 class Local(Folders):
     """Runs jobs on this machine; any number of instances may share one state folder."""
 
-    def __init__(self, state_dir: Path, *, python: Path | None = None) -> None:
+    def __init__(
+        self, state_dir: Path, *, python: Path | None = None, queue: Queue | None = None
+    ) -> None:
         bundle = build_zipapp(state_dir / "cache")
         jobs = Jobs(
             root=state_dir,
@@ -22,7 +24,7 @@ class Local(Folders):
             program=bundle.path,
             program_digest=bundle.digest,
         )
-        super().__init__(_Here(jobs, bundle), remote_digest=bundle.digest)
+        super().__init__(_Here(jobs, bundle), remote_digest=bundle.digest, queue=queue)
         self._jobs = jobs
 
     async def result_dir(self, job_id: str) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 from inferproof.core.campaign import Target
 from inferproof.core.errors import UsageError
 from inferproof.hosts.bundle import build_zipapp
-from inferproof.hosts.folders import Folders
+from inferproof.hosts.folders import Folders, Queue
 from inferproof.hosts.mirror import Mirror
 from inferproof.hosts.ssh_keys import PINS_FILE
 from inferproof.hosts.ssh_lines import Lines, Place
@@ -18,13 +18,15 @@ DEFAULT_PYTHON = "python3"
 class Ssh(Folders):
     """Runs jobs on another machine; nothing of them depends on the connection's life."""
 
-    def __init__(self, name: str, target: Target, state_dir: Path) -> None:
+    def __init__(
+        self, name: str, target: Target, state_dir: Path, *, queue: Queue | None = None
+    ) -> None:
         if target.work is None:
             raise UsageError(f"target {name} has no work folder", hint="give it `work`")
         bundle = build_zipapp(state_dir / "cache")
         place = Place(python=target.python or DEFAULT_PYTHON, work=target.work, bundle=bundle)
         lines = Lines(lambda: connect(name, target, state_dir), place)
-        super().__init__(lines, remote_digest=bundle.digest)
+        super().__init__(lines, remote_digest=bundle.digest, queue=queue)
         self._lines = lines
         self._mirror = Mirror(lines, state_dir / "mirror" / name)
 

@@ -83,5 +83,5 @@ def test_aliases_are_the_names_that_files_use() -> None:
 
 def test_hosts_of_an_unknown_kind_are_refused() -> None:
     text = b"gpu:\n  host: telnet\n"
-    with pytest.raises(FileFormatError, match=r"t.yaml:2: gpu.host: .*'ssh', not \"telnet\""):
+    with pytest.raises(FileFormatError, match=r"t.yaml:2: gpu.host: .*'slurm', not \"telnet\""):
         parse_bytes(Inventory, text, path="t.yaml")
