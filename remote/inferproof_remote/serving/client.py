@@ -6,7 +6,6 @@ named by its id where the engine gives one, else by the text that the engine wro
 
 import http.client
 import json
-import math
 import re
 import socket
 import threading
@@ -16,10 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, cast
 
+from inferproof_remote.serving.rows import (
+    Json,
+    Row,
+    count_of,
+    ids_of,
+    prompt_rows_of,
+    rows_of,
+)
 from inferproof_remote.serving.sse import BadEvent, Part, events, read_part
 
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-TokenRef: TypeAlias = int | str
 _LARGEST_ANSWER = 256 << 20
 _MODEL_NAME = re.compile(r"[A-Za-z0-9/._][A-Za-z0-9/._:@+-]{0,255}")  # it goes onto command lines
 
@@ -80,15 +85,6 @@ class Request:
         if self.prompt_scores == "echo":
             body["echo"] = True
         return body
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What an engine says of one token: which it is, and its listed log-probabilities."""
-
-    token: TokenRef | None
-    logprob: float | None
-    listed: Mapping[TokenRef, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,112 +263,25 @@ def parse_completion(answer: Mapping[str, Json], request: Request) -> Completion
         raise BadAnswer("the answer has no choice with a text")
     usage = answer.get("usage")
     counts = usage if isinstance(usage, dict) else {}
-    rows = _rows(choice.get("logprobs"))
-    prompt_rows = _prompt_rows(choice.get("prompt_logprobs", answer.get("prompt_logprobs")))
-    prompt_tokens = _count(counts.get("prompt_tokens"))
+    rows = rows_of(choice.get("logprobs"))
+    prompt_rows = prompt_rows_of(choice.get("prompt_logprobs", answer.get("prompt_logprobs")))
+    prompt_tokens = count_of(counts.get("prompt_tokens"))
     if request.prompt_scores == "echo" and rows is not None:
         split = _echo_length(request, prompt_tokens)
         prompt_rows, rows = (None, *rows[1:split]), rows[split:]
     return Completion(
         text=str(choice["text"]),
         finish_reason=str(choice.get("finish_reason") or ""),
-        token_ids=_ids(choice.get("token_ids")),
+        token_ids=ids_of(choice.get("token_ids")),
         rows=rows,
         prompt_rows=prompt_rows,
         prompt_tokens=prompt_tokens,
-        completion_tokens=_count(counts.get("completion_tokens")),
+        completion_tokens=count_of(counts.get("completion_tokens")),
     )
 
 
 def _echo_length(request: Request, prompt_tokens: int | None) -> int:
     return prompt_tokens or 0 if isinstance(request.prompt, str) else len(request.prompt)
-
-
-def _rows(logprobs: Json) -> tuple[Row, ...] | None:
-    """Return rows of the legacy columns (OpenAI, vLLM) or of the newer list (llama.cpp)."""
-    if not isinstance(logprobs, dict):
-        return None
-    content = logprobs.get("content")
-    if isinstance(content, list):
-        return tuple(_newer_row(each) for each in content)
-    tokens, own, tops = (logprobs.get(key) for key in ("tokens", "token_logprobs", "top_logprobs"))
-    if not (isinstance(tokens, list) and isinstance(own, list) and isinstance(tops, list)):
-        return None
-    if not len(tokens) == len(own) == len(tops):
-        return None
-    return tuple(_legacy_row(*row) for row in zip(tokens, own, tops, strict=True))
-
-
-def _legacy_row(token: Json, own: Json, top: Json) -> Row:
-    listed = top if isinstance(top, dict) else {}
-    pairs = ((_ref(key), _number(value)) for key, value in listed.items())
-    known = {ref: value for ref, value in pairs if ref is not None and value is not None}
-    return Row(_ref(token), _number(own), known)
-
-
-def _newer_row(row: Json) -> Row:
-    if not isinstance(row, dict):
-        return Row(None, None, {})
-    tops = row.get("top_logprobs")
-    listed: dict[TokenRef, float] = {}
-    for each in tops if isinstance(tops, list) else []:
-        if not isinstance(each, dict):
-            continue
-        ref, value = _named(each), _number(each.get("logprob"))
-        if ref is not None and value is not None:
-            listed[ref] = value
-    return Row(_named(row), _number(row.get("logprob")), listed)
-
-
-def _prompt_rows(column: Json) -> tuple[Row | None, ...] | None:
-    """Return rows of vLLM's `prompt_logprobs`: null, or {id: {logprob, …}}; the own token first."""
-    if not isinstance(column, list):
-        return None
-    rows: list[Row | None] = []
-    for each in column:
-        if not isinstance(each, dict):
-            rows.append(None)
-            continue
-        listed: dict[TokenRef, float] = {}
-        for key, said in each.items():
-            value = _number(said.get("logprob")) if isinstance(said, dict) else _number(said)
-            if value is not None:
-                listed[int(key) if key.isdecimal() else _ref(key) or ""] = value
-        rows.append(Row(None, None, listed))
-    return tuple(rows)
-
-
-def _named(row: Mapping[str, Json]) -> TokenRef | None:
-    token_id = _count(row.get("id"))
-    return _ref(row.get("token")) if token_id is None else token_id
-
-
-def _ref(token: Json) -> TokenRef | None:
-    """Return the token's name; `token_id:17` is how vLLM writes an id as text."""
-    if not isinstance(token, str):
-        return _count(token)
-    number = token.removeprefix("token_id:")
-    return int(number) if number != token and number.isdecimal() else token
-
-
-def _ids(column: Json) -> tuple[int, ...] | None:
-    if not isinstance(column, list):
-        return None
-    ids = tuple(_count(each) for each in column)
-    return None if None in ids else tuple(each for each in ids if each is not None)
-
-
-def _number(value: Json) -> float | None:
-    """Return a log-probability; NaN, infinity and what is above certainty are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) and value <= 1e-3 else None
-
-
-def _count(value: Json) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if value >= 0 else None
 
 
 def _parse(answer: bytes) -> dict[str, Json]:
@@ -406,8 +315,8 @@ def _join(stream: bytes) -> Completion:
     return Completion(
         text="".join(texts),
         finish_reason=reasons[-1] if reasons else "",
-        token_ids=_ids(cast("list[Json]", ids)) if ids else None,
-        prompt_tokens=_count(counts.get("prompt_tokens")),
-        completion_tokens=_count(counts.get("completion_tokens")),
+        token_ids=ids_of(cast("list[Json]", ids)) if ids else None,
+        prompt_tokens=count_of(counts.get("prompt_tokens")),
+        completion_tokens=count_of(counts.get("completion_tokens")),
         chunks=len(texts),
     )

@@ -15,8 +15,6 @@ from inferproof_remote.serving.client import (
     Engine,
     NoAnswer,
     Request,
-    Row,
-    TokenRef,
 )
 from inferproof_remote.serving.features import Features, probe
 from inferproof_remote.serving.paths import (
@@ -38,6 +36,7 @@ from inferproof_remote.serving.prompts import (
     text_of,
 )
 from inferproof_remote.serving.reference import Yardsticks
+from inferproof_remote.serving.rows import Row, TokenRef
 from inferproof_remote.serving.scoring import (
     Json,
     PathTable,

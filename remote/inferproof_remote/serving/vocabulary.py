@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
-from inferproof_remote.serving.client import TokenRef
+from inferproof_remote.serving.rows import TokenRef
 
 _BROKEN = "\ufffd"
 _AS_THEMSELVES = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
