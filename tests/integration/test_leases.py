@@ -14,8 +14,10 @@ from inferproof.core.errors import UsageError
 from inferproof.core.lease_facts import LeaseFacts
 from inferproof.core.reports import JobReport
 from inferproof.core.values import JobStatus, Purpose
+from inferproof.hosts.local import Local
 from inferproof.ledger.signing import ApproverKey
 from inferproof.pipeline import Keeper
+from inferproof.tools.facts import facts_of
 from small_campaign import edit, small_campaign
 
 pytestmark = pytest.mark.integration
@@ -72,11 +74,6 @@ def lease_of(keeper: Keeper, job_id: str) -> LeaseFacts:
     return lease
 
 
-def exclusive(keeper: Keeper) -> Keeper:
-    """Have this keeper's commands hold their GPUs alone, as timing does."""
-    return keeper
-
-
 def test_a_command_sees_the_gpu_that_it_holds_and_the_campaign_is_charged_for_it(tmp_path: Path):
     keeper = keeper_on_a_gpu(tmp_path / "one")
 
@@ -95,6 +92,9 @@ def test_a_command_sees_the_gpu_that_it_holds_and_the_campaign_is_charged_for_it
     found = keeper.docket.outcome(job_id)
     assert found is not None
     assert found[0].accelerator_s == lease.accelerator_s == lease.held_s
+    charged = [fact for fact in facts_of(evidence) if fact.name == "charged"]
+    assert [fact.value for fact in charged] == [round(lease.held_s, 3)]
+    assert "of 1 accelerator hours used" in asyncio.run(keeper.status()).summary
     assert keeper.verify(keeper.head()).ok
 
 
@@ -103,7 +103,7 @@ def test_an_altered_account_is_charged_in_full(tmp_path: Path):
 
     async def scenario() -> str:
         job_id = await run(keeper, "true")
-        host = keeper._bench.host(keeper.sealed().targets["local"])  # pyright: ignore[reportPrivateUsage]
+        host = Local(keeper.state_dir)
         await until(lambda: _is_over(host.state, job_id))
         account = await host.result_dir(job_id) / "lease.signed"
         edit(account, {'"is_over": true': '"is_over": true '})

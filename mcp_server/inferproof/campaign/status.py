@@ -102,7 +102,17 @@ class CampaignStatus(Value):
     notes: tuple[str, ...]
     jobs_used: int
     jobs_budget: int
+    accelerator_s: float = 0.0
+    accelerator_h_budget: float | None = None
     next_steps: tuple[str, ...]
+
+    @property
+    def _accelerators(self) -> str:
+        """What was used of the accelerators, if any was or there is a budget."""
+        if self.accelerator_h_budget is None and not self.accelerator_s:
+            return ""
+        most = f" of {self.accelerator_h_budget:g}" if self.accelerator_h_budget else ""
+        return f"; {self.accelerator_s / 3600:.3g}{most} accelerator hours used"
 
     @property
     def summary(self) -> str:
@@ -111,7 +121,7 @@ class CampaignStatus(Value):
         loud = " (DEMO KEY: approvals prove nothing)" if self.demo else ""
         lines = [
             f"{self.campaign}: {seal}{loud}; {self.jobs_used} of {self.jobs_budget} jobs used, "
-            f"{len(self.open_jobs)} open. Goal: {self.goal}",
+            f"{len(self.open_jobs)} open{self._accelerators}. Goal: {self.goal}",
             *(_component_line(component) for component in self.components),
             *(
                 f"approval {a.approval_id} to {a.action} {a.candidate[:12]}: "
@@ -121,6 +131,12 @@ class CampaignStatus(Value):
             *(f"note by a person: {note}" for note in self.notes),
         ]
         return "\n".join(lines)
+
+
+def _accelerator_s(entries: Sequence[Entry]) -> float:
+    """Return what the accelerators of jobs that ended were charged."""
+    charged = [entry.body.get("accelerator_s") for entry in entries]
+    return sum(each for each in charged if isinstance(each, int | float))
 
 
 def no_search(contract: str, evidence: Digest | None) -> SearchStanding | None:
@@ -160,6 +176,8 @@ def status(
         notes=tuple(notes[-_NOTES_SHOWN:]),
         jobs_used=len(by_kind["attempt"]),
         jobs_budget=campaign.budget.jobs,
+        accelerator_s=_accelerator_s(by_kind["outcome"]),
+        accelerator_h_budget=campaign.budget.accelerator_hours,
         next_steps=_next_steps(components, jobs, approvals, sealed=bool(seals), spent=spent),
     )
 

@@ -11,6 +11,7 @@ from inferproof.core.evidence import (
     ProfileFacts,
     RunFacts,
 )
+from inferproof.core.lease_facts import LeaseFacts
 from inferproof.core.values import Purpose
 from inferproof.gates.intervals import Speed, is_complete, speeds
 from inferproof.tools.profile_facts import device_facts, launch_rows
@@ -23,6 +24,18 @@ _INCIDENTS = 8
 
 def facts_of(evidence: Evidence) -> tuple[Fact, ...]:
     """Return the facts to show; a graded check shows speed and counts only."""
+    return (*_measured(evidence), *(_lease_facts(evidence.lease) if evidence.lease else ()))
+
+
+def _lease_facts(lease: LeaseFacts) -> tuple[Fact, ...]:
+    return (
+        Fact(name="GPUs held", value=", ".join(lease.gpus) or "none"),
+        Fact(name="waited for them", value=round(lease.waited_s, 3), unit="s"),
+        Fact(name="charged", value=round(lease.accelerator_s, 3), unit="accelerator s"),
+    )
+
+
+def _measured(evidence: Evidence) -> tuple[Fact, ...]:
     if evidence.grade is not None:
         return tuple(_grade_facts(evidence.grade, practice=evidence.purpose is Purpose.PRACTICE))
     if evidence.serve is not None:
