@@ -57,7 +57,7 @@ class _Clock:
     """Says whether there is time for another start, as long as the longest so far."""
 
     until_s: float | None
-    began: float = field(default_factory=time.monotonic)
+    began: float
     longest_s: float = 0.0
 
     @property
@@ -70,7 +70,7 @@ class _Clock:
 
 def search(job_dir: Path) -> Facts:
     """Return the facts of `job_dir`'s job, in the form of the server's `SearchFacts`."""
-    order, clock = read_order(job_dir), _Clock(_until_s(job_dir))
+    order, clock = read_order(job_dir), _Clock(_until_s(job_dir), time.monotonic())
     contract = checked(
         job_dir / CHECKED / "contract", job.as_table(order.spec["contract_files"], "contract")
     )
