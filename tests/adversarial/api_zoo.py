@@ -34,7 +34,7 @@ from inferproof_remote.stream import Stream
 from unit.gates.serving_cases import case
 
 HERE = Path(__file__).parent / "engines"
-FOLDERS = HERE / "api"
+FOLDERS, TWINS = HERE / "api", HERE / "twins"
 DEMO = Path(inferproof.demo.__file__).parent
 HONEST, MODEL = DEMO / "engines" / "static_cache", DEMO / "model"
 CONTRACT = Path(__file__).parents[2] / "contracts" / "services" / "completions"

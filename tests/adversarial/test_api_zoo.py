@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adversarial.api_zoo import FOLDERS, HONEST, MODEL, ApiBench, WrongServer, load_rows
+from adversarial.api_zoo import FOLDERS, HONEST, MODEL, TWINS, ApiBench, WrongServer, load_rows
 from inferproof.core.values import Outcome, Verdict
 from inferproof.gates.conformance import Conforms
 from inferproof.gates.tasks import TasksDone
@@ -78,6 +78,13 @@ def test_the_embedded_engine_passes_at_either_precision(
 @pytest.mark.parametrize("gate", ["conformance", "tasks"])
 def test_llama_cpp_passes(bench: ApiBench, gguf: Path, gate: str) -> None:
     verdict = verdict_of(bench, [*LLAMA, "--gguf", str(gguf)], gate)
+    assert verdict.outcome is Outcome.PASS, verdict
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("twin", ["by-the-book", "tokens-only", "text-under-load", "prefix-cache"])
+def test_an_honest_engine_of_another_design_conforms(bench: ApiBench, twin: str) -> None:
+    verdict = verdict_of(bench, bench.overlaid(TWINS / twin), "conformance")
     assert verdict.outcome is Outcome.PASS, verdict
 
 

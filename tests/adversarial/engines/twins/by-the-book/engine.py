@@ -6,16 +6,18 @@ import server
 from model import Model
 
 KNOWN = {
-    *("model", "prompt", "max_tokens", "temperature", "top_p", "seed"),
+    *("model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop", "n", "logprobs"),
+    *("messages", "top_logprobs", "max_completion_tokens", "echo", "logit_bias"),
     *("stream", "stream_options", "ignore_eos"),
 }
 
 
 class Handler(server.Handler):
-    def event(self, choice):
+    def part(self, **fields):
         self.send(": keep-alive")
-        told = {name: value for name, value in choice.items() if name != "token_ids"}
-        event = {"object": "text_completion", "choices": [told], "error": None}
+        for choice in fields["choices"]:
+            choice.pop("token_ids")
+        event = {**self.top, "object": self.part_kind, **fields, "error": None}
         self.send("event: token", "id: 1", f"data: {json.dumps(event, ensure_ascii=False)}")
 
     def chunk(self, text):
