@@ -1,6 +1,6 @@
 """Cheats in device code and their honest twins: prepare jobs, judge what came back, print a table.
 
-python tests/gpu/zoo.py prepare JOBS          # here: one job folder for each candidate
+python tests/gpu/zoo.py prepare JOBS          # here: one job folder for each candidate; --names
 python3 tests/gpu/measure.py JOBS RESULTS     # on the machine with the GPU
 python tests/gpu/zoo.py judge JOBS RESULTS    # here: the server's own gates
 """
@@ -245,8 +245,9 @@ def main() -> int:
     parser.add_argument("verb", choices=("prepare", "judge"))
     parser.add_argument("jobs", type=Path)
     parser.add_argument("results", type=Path, nargs="?")
+    parser.add_argument("--names", nargs="+", default=())
     given = parser.parse_args()
-    rows = load_rows()
+    rows = [row for row in load_rows() if not given.names or row.folder in given.names]
     if given.verb == "prepare":
         for row in rows:
             prepare(given.jobs, KERNELS / row.folder, row.folder, row.scale)

@@ -11,6 +11,7 @@ from inferproof.core.evidence import GradeFacts
 from inferproof.core.values import Reason
 from inferproof.gates.numerics import judge_call
 from inferproof_remote.grade import grade
+from low_bit_candidates import FAULTS, SOURCES
 from shipped_kernels import LIBRARY, read_contract
 
 pytestmark = [
@@ -121,6 +122,9 @@ DIMS = {
     "gqa_paged_decode": {"max_pages": 4, "heads": 4, "kv_heads": 2, "head_dim": 32},
     "gqa_paged_prefill": {"max_pages": 3, "heads": 4, "kv_heads": 2, "head_dim": 32},
     "fused_moe": {"experts": 8, "hidden": 96, "inter": 40},
+    "nvfp4_quantize": {"hidden": 96},
+    "top_k_top_p_sample": {"vocab": 500},
+    "top_k_top_p_sample_seeded": {"vocab": 500, "rows": 2},
 }
 
 
@@ -148,8 +152,18 @@ def codes(tmp_path: Path, contract: str, source: str) -> set[Reason]:
         "candidate_files": _digests(job / "in" / "candidate"),
         "contract": shipped.model_dump(mode="json", by_alias=True),
         "contract_files": _digests(job / "in" / "contract"),
-        "dims_fixed": DIMS[contract],
-        "dims_max": {"tokens": 100, "batch": 6, "pages": 32, "chunk": 40},
+        "dims_fixed": DIMS.get(contract, {}),
+        "dims_max": {
+            "m": 40,
+            "n16": 8,
+            "k16": 8,
+            "k32": 4,
+            "draws": 5000,
+            "tokens": 100,
+            "batch": 6,
+            "pages": 32,
+            "chunk": 40,
+        },
         "limits": {"memory_mib": 2048, "tmp_mib": 64, "processes": 64, "call_s": 10.0},
         "threads": 1,
         "arm": False,
@@ -191,6 +205,21 @@ def _digests(folder: Path) -> dict[str, str]:
 )
 def test_honest_kernels_are_right_in_every_call(tmp_path: Path, contract: str, source: str):
     assert codes(tmp_path, contract, source) == {Reason.ACCEPTED}
+
+
+SMOKE = "nvfp4_quantize"
+NARROW = [name if name == SMOKE else pytest.param(name, marks=pytest.mark.zoo) for name in SOURCES]
+
+
+@pytest.mark.parametrize("contract", NARROW)
+def test_honest_kernels_of_narrow_numbers_and_samplers_are_right(tmp_path: Path, contract: str):
+    assert codes(tmp_path, contract, SOURCES[contract]) == {Reason.ACCEPTED}
+
+
+@pytest.mark.parametrize("contract", NARROW)
+def test_faults_in_narrow_numbers_and_samplers_are_refused(tmp_path: Path, contract: str):
+    found = codes(tmp_path, contract, FAULTS[contract])
+    assert found & {Reason.WRONG_VALUES, Reason.STALE_OUTPUT}
 
 
 @pytest.mark.parametrize(
