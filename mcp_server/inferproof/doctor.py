@@ -58,24 +58,32 @@ def examine_target(
 
     With `pin`, its host key is accepted for good if it has that fingerprint.
     """
+    from inferproof.hosts.slurm import slurm
     from inferproof.hosts.ssh import Ssh, connect
 
-    try:
-        link = connect(name, target, state_dir, pin=pin)
-    except InfrastructureError as error:
-        return (_broken("connection", error),)
-    link.close()
-    reached = Check(name="connection", state="found", detail=f"{target.address}, host key known")
-    host = Ssh(name, target, state_dir)
+    reached: tuple[Check, ...] = ()
+    if target.address is not None:
+        try:
+            connect(name, target, state_dir, pin=pin).close()
+        except InfrastructureError as error:
+            return (_broken("connection", error),)
+        detail = f"{target.address}, host key known"
+        reached = (Check(name="connection", state="found", detail=detail),)
+    is_cluster = target.host == "slurm"
+    host = slurm(name, target, state_dir) if is_cluster else Ssh(name, target, state_dir)
     try:
         there = host.machine()
         absent = host.lacking_models(target.models)
+        queue = host.queue_says() if is_cluster else ""
     except InfrastructureError as error:
-        return (reached, _broken(f"work folder {target.work} and Python", error))
+        what = "Slurm" if error.error_code == "unreachable" and is_cluster else "Python"
+        return (*reached, _broken(f"work folder {target.work} and {what}", error))
     finally:
         host.close()
+    in_queue = (Check(name="Slurm", state="found", detail=queue),) if is_cluster else ()
     return (
-        reached,
+        *reached,
+        *in_queue,
         clock(there),
         *_packages(name, there),
         *_tools(there),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from inferproof_remote import job, outbox
+from inferproof_remote import job, outbox, slurm
 from inferproof_remote.blobs import BlobError, file_digest
 from inferproof_remote.jobs import Jobs, Refused, as_json
 
@@ -234,6 +234,14 @@ def _models(jobs: Jobs, asked: Question) -> Answer:
     return Answer({"lacking": lacking})
 
 
+def _queue(jobs: Jobs, asked: Question) -> Answer:
+    del jobs, asked
+    try:
+        return Answer({"says": slurm.partitions()})
+    except slurm.SlurmError as error:
+        raise Refused("unreachable", str(error), hint="ask `scontrol ping` there") from error
+
+
 _ANSWERS: Mapping[str, Callable[[Jobs, Question], Answer]] = {
     "ping": _ping,
     "have": _have,
@@ -250,4 +258,5 @@ _ANSWERS: Mapping[str, Callable[[Jobs, Question], Answer]] = {
     "fetch": _fetch,
     "measure": _measure,
     "models": _models,
+    "queue": _queue,
 }

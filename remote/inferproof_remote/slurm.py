@@ -97,6 +97,16 @@ def read(text: str) -> Standing:
     return Standing(alive=False, said=f"Slurm ended it{where}: {state}, {blame}")
 
 
+def partitions() -> str:
+    """Return each partition with its nodes, their state and what they have.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    lines = _said(["sinfo", "--noheader", "--format=%P: %D %t, %G"]).splitlines()
+    return "; ".join(line.strip() for line in lines)
+
+
 def cancel(folder: Path) -> None:
     """Take a job out of the queue or off its node; the supervisor there ends the rest."""
     number = _number(folder)

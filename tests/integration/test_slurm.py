@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from inferproof.cli import main
 from inferproof.core.reports import JobReport
 from inferproof.core.values import JobStatus, Outcome, Purpose
 from inferproof.pipeline import Keeper
@@ -162,3 +163,10 @@ def test_a_queue_that_refuses_says_why(tmp_path: Path, cluster: Cluster):
     report = asyncio.run(keeper.report(asyncio.run(begun(keeper, "true"))))
     assert report.status is JobStatus.FAILED
     assert "invalid partition" in report.failure
+
+
+def test_doctor_examines_a_cluster(keeper: Keeper, capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor", "--target", "farm", "--campaign", str(keeper.root)]) == 0
+    told = capsys.readouterr().out
+    assert "found    Slurm: gpu*: 2 idle, gpu:1" in told
+    assert told.endswith("checks can run on target farm\n")

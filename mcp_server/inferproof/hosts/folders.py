@@ -52,6 +52,10 @@ class Line(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Let go of whatever the line is made of."""
+        ...
+
 
 class _Reply(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -63,6 +67,10 @@ class _Held(_Reply):
 
 class _Lacking(_Reply):
     lacking: tuple[str, ...]
+
+
+class _Says(_Reply):
+    says: str
 
 
 class _Clock(_Reply):
@@ -170,6 +178,19 @@ class Folders:
         now_s = parsed(_Clock, self._line.ask("ping", {}, timeout_s=_QUESTION_S)).now_s
         skew_s = now_s - (before + time.time()) / 2
         return parsed(Machine, answer).model_copy(update={"skew_s": skew_s})
+
+    def queue_says(self) -> str:
+        """Return what the queue says of its partitions.
+
+        Raises:
+            Unreachable: it does not answer.
+        """
+        answer = self._line.ask("queue", {}, timeout_s=_QUESTION_S)
+        return harmless(parsed(_Says, answer).says)
+
+    def close(self) -> None:
+        """Let go of the line; jobs go on."""
+        self._line.close()
 
     def lacking_models(self, folders: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names of those models that do not lie where they should."""

@@ -54,3 +54,6 @@ class _Here:
         except Refused as error:
             raise refusal(error.code, error.what, error.hint) from error
         return Answer(found.body, found.payload)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

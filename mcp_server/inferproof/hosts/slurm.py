@@ -4,17 +4,21 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferproof.core.campaign import Target
 from inferproof.core.errors import UsageError
-from inferproof.hosts.base import Host, JobRequest
+from inferproof.hosts.base import JobRequest
 from inferproof.hosts.local import Local
+
+if TYPE_CHECKING:
+    from inferproof.hosts.ssh import Ssh
 
 _TIMED = ("grade", "profile", "serve", "search")
 _ENDING_S = 60.0
 
 
-def slurm(name: str, target: Target, state_dir: Path) -> Host:
+def slurm(name: str, target: Target, state_dir: Path) -> "Local | Ssh":
     """Return the host whose jobs wait in Slurm's queue; its login node is this machine, or by SSH.
 
     Raises:

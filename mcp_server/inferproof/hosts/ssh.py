@@ -27,16 +27,11 @@ class Ssh(Folders):
         place = Place(python=target.python or DEFAULT_PYTHON, work=target.work, bundle=bundle)
         lines = Lines(lambda: connect(name, target, state_dir), place)
         super().__init__(lines, remote_digest=bundle.digest, queue=queue)
-        self._lines = lines
         self._mirror = Mirror(lines, state_dir / "mirror" / name)
 
     async def result_dir(self, job_id: str) -> Path:
         """Return a local copy of what the job left so far; only what changed is fetched."""
         return await self._mirror.fetched(job_id)
-
-    def close(self) -> None:
-        """Close the connections; jobs go on."""
-        self._lines.close()
 
 
 def connect(name: str, target: Target, state_dir: Path, *, pin: str | None = None) -> Link:

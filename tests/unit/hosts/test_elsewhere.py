@@ -45,6 +45,9 @@ class Told:
         assert isinstance(pieces, list)
         return Answer({"sizes": [len(self._content)] * len(pieces)}, self._content * len(pieces))
 
+    def close(self) -> None:
+        raise NotImplementedError
+
 
 @pytest.mark.parametrize(
     "name",
