@@ -116,7 +116,7 @@ def main() -> None:
     """Print one line for each fault: how far it is from the reference, and what is said of it."""
     phased = ("decode.second_best", "decode.kv_slot_each_block", "batch.kv_slot_each_block")
     names = [*FAULTS, *HARMLESS, *phased, "reuse.kv_slot_each_block", "decode.logits_scaled"]
-    with serving(Path(sys.argv[1])) as bench:
+    with serving(Path(sys.argv[1]).resolve()) as bench:
         for name in ("plain", *(sys.argv[2:] or names)):
             scores = bench.scores(name)
             found = find_faults(scores, FIDELITY)

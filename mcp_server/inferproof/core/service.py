@@ -27,7 +27,8 @@ class Fidelity(Value):
 
     Windows of `corpus` are drawn after the commit, at `lengths` around block boundaries. Prompt
     tokens, generated tokens, batched and repeated prompts are scored, at least `tokens` in all.
-    A candidate may quantise its weights in the allowed ways, if its manifest says so.
+    A candidate may quantise its weights in the allowed ways, if its manifest says so. On each path
+    a mean error of `notices_at_most` floors must be one that would be noticed.
     """
 
     corpus: RelativePath
@@ -43,6 +44,7 @@ class Fidelity(Value):
     bin_over_floor: Multiple = 5.0
     bin_tokens: Annotated[int, Field(ge=4, le=1024)] = 16
     tie_nats: Annotated[float, Field(gt=0, le=10)] = 0.3
+    notices_at_most: Multiple = 50.0
     allowed_quantisation: Annotated[tuple[Quantisation, ...], Field(max_length=16)] = ()
     mutants: Annotated[tuple[Name, ...], Field(min_length=1, max_length=32)]
 

@@ -27,6 +27,7 @@ from inferproof.core.service import Fidelity
 from inferproof.core.serving_facts import FidelityFacts, ServeFacts, TokenScores
 from inferproof.core.values import Reason, Verdict
 from inferproof.gates.base import Clerk, ServiceCase, measured
+from inferproof.gates.power import noticed, power_of
 
 CLERK = Clerk("fidelity", __name__)
 PROMPT_PATHS = ("prompt", "prefix")
@@ -89,7 +90,7 @@ class FidelityGate:
             return CLERK.fails(refusal.code, reason, NEXT_STEPS[refusal.code])
         if findings:
             return CLERK.unmeasured(findings[0].where)
-        return CLERK.passes(_praise(found))
+        return CLERK.passes(f"{_praise(found)}{_power(found, case)}")
 
 
 def examine(facts: FidelityFacts, case: ServiceCase) -> list[Finding]:
@@ -109,7 +110,7 @@ def find_faults(scores: Sequence[TokenScores], rules: Fidelity) -> list[Finding]
             *_wrong_tokens(table, rules),
             *_unfaithful(table, rules, pooled),
         ]
-    return found or list(_missing(scores, rules))
+    return found or [*_missing(scores, rules), *_too_few(tables, rules)]
 
 
 def _of_candidate(serve: ServeFacts | None) -> list[FidelityFacts]:
@@ -126,6 +127,20 @@ def _praise(found: Sequence[FidelityFacts]) -> str:
         f"{rows} tokens on {paths} are among the reference's best; the engine gives no "
         "log-probabilities, so only its tokens were judged"
     )
+
+
+def _power(found: Sequence[FidelityFacts], case: ServiceCase) -> str:
+    """Return what the rows can show: in practice of each path, else of the least of them."""
+    serve, rules = case.evidence.serve, case.contract.fidelity
+    bits = serve.bits if serve else ""
+    tables = [table for facts in found for table in facts.scores if table.kl]
+    powers = [each for each in (power_of(table, rules, bits) for table in tables) if each]
+    if not powers:
+        return ""
+    if case.shows_numbers:
+        return "; " + "; ".join(each.words for each in powers)
+    least = max(each.noticed for each in powers)
+    return f"; a mean error of {least:.2g} floors would be noticed on any path"
 
 
 def _unreadable(table: TokenScores) -> Iterator[Finding]:
@@ -236,6 +251,13 @@ def _missing(scores: Sequence[TokenScores], rules: Fidelity) -> Iterator[Finding
     if sum(rows.values()) < LEAST_SCORED_SHARE * rules.tokens:
         text = f"enough tokens: {sum(rows.values())} scored, {rules.tokens} needed"
         yield Finding(Reason.NOT_MEASURED, text)
+
+
+def _too_few(tables: Sequence[TokenScores], rules: Fidelity) -> Iterator[Finding]:
+    """Yield the paths on which an error would go unnoticed that must not."""
+    for table in tables:
+        if table.path != "split" and table.kl and noticed(table, rules) > rules.notices_at_most:
+            yield Finding(Reason.NOT_MEASURED, f"enough tokens on path {table.path}")
 
 
 def _is_table(table: TokenScores) -> bool:
