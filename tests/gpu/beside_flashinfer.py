@@ -12,6 +12,7 @@ import argparse
 import importlib
 import json
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -87,27 +88,32 @@ def run(folder: Path) -> None:
     definition = theirs.Definition.model_validate(_definition())
     workloads = [theirs.Trace.model_validate(_workload(tokens)) for tokens in TOKENS]
     launches = json.loads((folder / "launches.json").read_text(encoding="utf-8"))
-    accepted: dict[str, bool] = {}
-    for name in (*HONEST, *CHEATS):
-        solution = theirs.Solution.model_validate(_solution(folder, name, launches[name]))
-        traces = theirs.TraceSet(
-            definitions={definition.name: definition},
-            solutions={definition.name: [solution]},
-            workloads={definition.name: workloads},
-        )
-        config = theirs.BenchmarkConfig(
-            warmup_runs=2, iterations=10, num_trials=3, timeout_seconds=60
-        )
-        began = time.monotonic()
-        found = theirs.Benchmark(traces, config).run_all(dump_traces=False)
-        seconds = time.monotonic() - began
-        said = [str(each.evaluation.status.value) for each in found.traces[definition.name]]
-        accepted[name] = len(said) == len(TOKENS) and set(said) == {"PASSED"}
-        row = {"candidate": name, "seconds": round(seconds, 2), "said": said}
-        print(json.dumps(row), flush=True)
-    cheats = [name for name in CHEATS if accepted[name]]
-    print(f"honest accepted: {sum(accepted[name] for name in HONEST)} of {len(HONEST)}")
-    print(f"cheats accepted: {len(cheats)} of {len(CHEATS)}: {', '.join(cheats)}")
+    names = (*HONEST, *CHEATS)
+    solutions = [_solution(folder, name, launches[name]) for name in names]
+    traces = theirs.TraceSet(
+        definitions={definition.name: definition},
+        solutions={definition.name: list(map(theirs.Solution.model_validate, solutions))},
+        workloads={definition.name: workloads},
+    )
+    config = theirs.BenchmarkConfig(
+        warmup_runs=2, iterations=10, num_trials=3, timeout_seconds=30, profile_baseline=False
+    )
+    began = time.monotonic()
+    found = theirs.Benchmark(traces, config).run_all(dump_traces=False)
+    seconds = time.monotonic() - began
+    said: dict[str, list[str]] = {name: [] for name in names}
+    for each in found.traces[definition.name]:
+        said[str(each.solution)].append(str(each.evaluation.status.value))
+    for name in names:
+        sys.stdout.write(json.dumps({"candidate": name, "said": said[name]}) + "\n")
+    passed = [name for name in names if said[name] == ["PASSED"] * len(TOKENS)]
+    cheats = [name for name in CHEATS if name in passed]
+    checked = sum(map(len, said.values()))
+    sys.stdout.write(
+        f"honest accepted: {len(passed) - len(cheats)} of {len(HONEST)}\n"
+        f"cheats accepted: {len(cheats)} of {len(CHEATS)}: {', '.join(cheats)}\n"
+        f"{seconds:.1f} s for {checked} workloads, {seconds / max(1, checked):.2f} s each\n"
+    )
 
 
 def _definition() -> dict[str, Any]:
