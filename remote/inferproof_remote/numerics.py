@@ -310,7 +310,8 @@ def count_unwritten(got: Tensor, expected: Tensor | None = None) -> int:
     bits = got.view(_BITS[got.element_size()])
     same = bits == (255 if bits.dtype == torch.uint8 else -1)
     if expected is not None:
-        asked_for = expected.isnan() if got.dtype.is_floating_point else expected == got
+        wide = expected.double() if got.dtype.is_floating_point else expected
+        asked_for = wide.isnan() if got.dtype.is_floating_point else wide == got
         same &= ~asked_for
     return int(same.sum().item())
 

@@ -126,7 +126,9 @@ class _Seen:
         """Return all elements of `value`."""
         rows = torch.nan_to_num(value.double(), 0.0, 0.0, 0.0)
         sizes = torch.maximum(rows.abs(), rows.square().mean(-1, keepdim=True).sqrt())
-        return cls(values=value.flatten(), sizes=sizes.flatten())
+        is_narrow = value.is_floating_point() and value.element_size() == 1
+        kept = value.float() if is_narrow else value
+        return cls(values=kept.flatten(), sizes=sizes.flatten())
 
 
 class History:

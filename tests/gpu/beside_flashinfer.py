@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +90,11 @@ def run(folder: Path) -> None:
     workloads = [theirs.Trace.model_validate(_workload(tokens)) for tokens in TOKENS]
     launches = json.loads((folder / "launches.json").read_text(encoding="utf-8"))
     names = (*HONEST, *CHEATS)
-    solutions = [_solution(folder, name, launches[name]) for name in names]
+    read: Callable[[object], Any] = theirs.Solution.model_validate
+    solutions = [read(_solution(folder, name, launches[name])) for name in names]
     traces = theirs.TraceSet(
         definitions={definition.name: definition},
-        solutions={definition.name: list(map(theirs.Solution.model_validate, solutions))},
+        solutions={definition.name: solutions},
         workloads={definition.name: workloads},
     )
     config = theirs.BenchmarkConfig(
