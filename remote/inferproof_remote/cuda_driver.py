@@ -13,7 +13,7 @@ from inferproof_remote.cuda_launch import LaunchError, Packed, Scalar, Shape, la
 from inferproof_remote.tensor_maps import MAP_BYTES, TensorMap
 
 _LIBRARY = "libcuda.so.1"
-_RELAXED = 2
+_RELAXED, _NOT_READY = 2, 600
 _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTER = 8, 14
 _PERSISTING_L2_LIMIT = 6
 _READ_WRITE = 3
@@ -213,6 +213,10 @@ class Driver:
         """Mark the present place in `stream`."""
         self._call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
 
+    def has_happened(self, event: Handle) -> bool:
+        """Return whether all that was put before a mark is done, or has failed."""
+        return self._library.cuEventQuery(ctypes.c_void_p(event)) != _NOT_READY
+
     def seconds_between(self, first: Handle, second: Handle) -> float:
         """Return the time between two events that have happened."""
         elapsed_ms = ctypes.c_float()
@@ -249,20 +253,18 @@ class Driver:
     def _reserve(self, size_bytes: int, granule: int, rng: random.Random) -> ctypes.c_uint64:
         """Return a random free range; the driver only takes the address as a hint."""
         address = ctypes.c_uint64()
-        for _ in range(_TRIES):
-            hint = (_LOWEST_ADDRESS + rng.randrange(_ADDRESS_SPAN)) // granule * granule
+        drawn = (_LOWEST_ADDRESS + rng.randrange(_ADDRESS_SPAN) for _ in range(_TRIES))
+        for hint in (
+            *(each // granule * granule for each in drawn),
+            0,
+        ):  # 0: wherever there is room
             self._call(
                 *("cuMemAddressReserve", ctypes.byref(address), ctypes.c_size_t(size_bytes)),
                 *(ctypes.c_size_t(0), ctypes.c_uint64(hint), ctypes.c_uint64(0)),
             )
-            if address.value == hint:
+            if hint in (0, address.value):
                 break
             self._call("cuMemAddressFree", address, ctypes.c_size_t(size_bytes))
-        else:
-            self._call(
-                *("cuMemAddressReserve", ctypes.byref(address), ctypes.c_size_t(size_bytes)),
-                *(ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0)),
-            )
         return address
 
     def encode(self, tiles: TensorMap, address: int) -> bytes:

@@ -302,14 +302,23 @@ class Chain:
             self._driver.wait(self._recorder.stream)
         self._set(key, watched)
         stream, (first, last) = self._recorder.stream, self._marks
-        began = time.perf_counter()
         self._harness.hold(stream)
         self._driver.record(first, stream)
         graph()
         self._driver.record(last, stream)
+        began = self._seen(first)
+        host_s = self._seen(last) - began
         self._driver.wait(stream)
-        host_s = time.perf_counter() - began
         return Timing(event_s=self._driver.seconds_between(first, last), host_s=host_s)
+
+    def _seen(self, mark: Handle) -> float:
+        """Return when the host sees that a mark was passed.
+
+        The device waits at the first until all is handed over, so that its clock starts there too.
+        """
+        while not self._driver.has_happened(mark):
+            pass
+        return time.perf_counter()
 
     def sums(self) -> bytes:
         """Return the sum of each link of the last replay; the first is of none."""
