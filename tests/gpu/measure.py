@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,12 @@ def main() -> None:
     found = sorted(path.parent for path in given.jobs.glob("*/job.json"))
     jobs = [path for path in found if not given.names or path.name in given.names]
     timed = [job for job in jobs if is_timed(job)]
+    results: dict[str, object] = {}
     with ThreadPoolExecutor(max_workers=given.together) as pool:
-        results = dict(pool.map(run, [job for job in jobs if job not in timed]))
-    results |= dict(map(run, timed))  # what measures time runs alone
-    given.results.write_text(json.dumps(results), encoding="utf-8")
+        together = pool.map(run, [job for job in jobs if job not in timed])
+        for name, result in chain(together, map(run, timed)):  # what measures time runs alone
+            results[name] = result  # kept at once: the machine may go back before the end
+            given.results.write_text(json.dumps(results), encoding="utf-8")
 
 
 def is_timed(job: Path) -> bool:
