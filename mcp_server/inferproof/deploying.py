@@ -12,11 +12,13 @@ from inferproof.campaign.files import CampaignFiles
 from inferproof.console import show
 from inferproof.core.campaign import Target
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
-from inferproof.core.places import Cluster, DockerPlace, TrussPlace
+from inferproof.core.places import Cluster, DeployPlace, DockerPlace, ProcessPlace, TrussPlace
 from inferproof.core.values import utc_now
+from inferproof.deploy_jobs import DeployJobs
 from inferproof.ledger import approvals
 from inferproof.pipeline import Keeper
 from inferproof.serving.deployers.base import Deployer, Release, Service, Status
+from inferproof.serving.deployers.process import Process
 from inferproof.serving.engines import candidate_plan
 
 _ASKS_A_PERSON = 4
@@ -28,7 +30,8 @@ def deployment(args: argparse.Namespace) -> int:
     keeper = Keeper.open(args.campaign)
     files = keeper.sealed()
     place = _place(files, args.target, args.place)
-    deployer = _deployer(place, files.targets[args.target], keeper.state_dir)
+    jobs = DeployJobs(keeper, args.target)
+    deployer = _deployer(place, files.targets[args.target], jobs, keeper.state_dir)
     act = _ACTIONS[args.action]
     if args.action in _CHANGING and not place.is_test:
         subject = approvals.Subject(
@@ -141,7 +144,7 @@ def _ask_unless_approved(
     return asked.approval_id
 
 
-def _place(files: CampaignFiles, target: str, name: str) -> DockerPlace | Cluster | TrussPlace:
+def _place(files: CampaignFiles, target: str, name: str) -> DeployPlace:
     if target not in files.targets:
         hint = f"targets: {', '.join(files.targets)}"
         raise NotFound(f"no target {target!r} in targets.yaml", hint=hint)
@@ -152,8 +155,10 @@ def _place(files: CampaignFiles, target: str, name: str) -> DockerPlace | Cluste
     return places[name]
 
 
-def _deployer(place: DockerPlace | Cluster | TrussPlace, target: Target, state: Path) -> Deployer:
+def _deployer(place: DeployPlace, target: Target, jobs: DeployJobs, state: Path) -> Deployer:
     match place:
+        case ProcessPlace():
+            return Process(state / "deployments" / "jobs", jobs)
         case DockerPlace():
             from inferproof.serving.deployers.docker import Docker
 

@@ -42,4 +42,13 @@ class TrussPlace(Value):
     is_test: bool = False
 
 
-DeployPlace = Annotated[DockerPlace | Cluster | TrussPlace, Field(discriminator="kind")]
+class ProcessPlace(Value):
+    """The target itself: replicas are sandboxed processes of one job, as by the tool deploy."""
+
+    kind: Literal["process"]
+    is_test: bool = False
+
+
+DeployPlace = Annotated[
+    ProcessPlace | DockerPlace | Cluster | TrussPlace, Field(discriminator="kind")
+]

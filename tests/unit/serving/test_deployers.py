@@ -231,5 +231,5 @@ def test_every_flag_of_a_container_is_set():
 
 
 def test_a_health_path_stays_one_word_of_the_balancers_language():
-    text = config_text({}, folder=Path("/x"), port=1, health="/h' reqadd x", check_s=1)
+    text = config_text({}, port=1, health="/h' reqadd x", check_s=1)
     assert "meth GET uri '/h'\\'' reqadd x' ver" in text

@@ -205,7 +205,7 @@ class Docker:
         balancer = self._balancer(spot.folder)
         known = balancer.names() if balancer.is_alive() else frozenset[str]()
         is_known = replicas.replica_name(container) in known
-        return is_known and path is not None and replicas.is_healthy(path, service.plan.health)
+        return is_known and path is not None and spot.serves(path, service.plan.health)
 
     def _is_full(self, spot: replicas.Spot, service: Service) -> bool:
         return len(self._free_gpus(spot, service)) < service.gpus_each

@@ -16,8 +16,8 @@ _TEXT = """\
 global
     nbthread 1
     maxconn 8192
-    stats socket unix@{admin} mode 600 level admin
-    pidfile {pid}
+    stats socket unix@admin.sock mode 600 level admin
+    pidfile haproxy.pid
 defaults
     mode http
     timeout connect 5s
@@ -42,13 +42,9 @@ backend replicas
 """
 
 
-def config_text(
-    servers: Mapping[str, Path], *, folder: Path, port: int, health: str, check_s: float
-) -> str:
+def config_text(servers: Mapping[str, Path], *, port: int, health: str, check_s: float) -> str:
     """Return HAProxy's configuration: errors of the engine reach the caller, streams flow."""
     head = _TEXT.format(
-        admin=folder / "admin.sock",
-        pid=folder / "haproxy.pid",
         check_ms=round(check_s * 1000),
         port=port,
         health="'" + health.replace("'", "'\\''") + "'",
@@ -89,11 +85,12 @@ class Balancer:
         if self.is_alive():
             return
         port = self.port or _free_port()
-        text = config_text(servers, folder=self._folder, port=port, health=health, check_s=check_s)
+        text = config_text(servers, port=port, health=health, check_s=check_s)
         config = self._folder / "haproxy.cfg"
         config.write_text(text, encoding="utf-8")
         done = subprocess.run(
-            [self._program, "-D", "-f", str(config)],
+            [self._program, "-D", "-f", config.name],
+            cwd=self._folder,  # sockets are named from here: an address has 107 bytes at most
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

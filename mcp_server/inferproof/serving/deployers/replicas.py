@@ -55,7 +55,7 @@ class Spot:
         return sorted(every, key=number_of)
 
     def start(self, service: Service, image: str, *, number: int, gpus: list[str]) -> Container:
-        """Start one replica; whether it serves, `is_healthy` says later."""
+        """Start one replica; whether it serves, `serves` says later."""
         name = f"{service.name}-r{number}"
         theirs = self.folder / "theirs" / name
         theirs.mkdir(parents=True)
@@ -73,7 +73,10 @@ class Spot:
         )
 
     def admitted(self, container: Container) -> Path | None:
-        """Return the replica's socket under our own name, closing its folder; None before it is."""
+        """Return the replica's socket, below `folder`, under a name that is ours alone.
+
+        Its own folder is closed to it. None while it has made no socket.
+        """
         ours = self.folder / "ours" / replica_name(container)
         theirs = self.folder / "theirs" / replica_name(container)
         if not ours.exists():
@@ -87,7 +90,15 @@ class Spot:
                 return None
             ours.chmod(0o600)
             theirs.chmod(0o555)
-        return ours
+        return ours.relative_to(self.folder)
+
+    def serves(self, path: Path, health: str) -> bool:
+        """Whether the replica behind a socket answers its health path with 200."""
+        folder = os.open(self.folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            return _is_healthy(f"/proc/self/fd/{folder}/{path}", health)
+        finally:
+            os.close(folder)
 
     def remove(self, container: Container, *, patience_s: float) -> None:
         """End a replica and what belongs to it."""
@@ -138,13 +149,12 @@ def is_running(container: Container) -> bool:
     return container.status == "running"
 
 
-def is_healthy(path: Path, health: str) -> bool:
-    """Whether a replica answers its health path with 200."""
+def _is_healthy(path: str, health: str) -> bool:
     connection = HTTPConnection("replica", timeout=_ANSWER_S)
     try:
         with socket(AF_UNIX) as channel:
             channel.settimeout(_ANSWER_S)
-            channel.connect(str(path))
+            channel.connect(path)
             connection.sock = channel
             connection.request("GET", health)
             return connection.getresponse().status == 200
@@ -163,7 +173,7 @@ def await_health(spot: Spot, container: Container, service: Service) -> Path:
     deadline = time.monotonic() + service.plan.start_s
     while is_running(container):
         path = spot.admitted(container)
-        if path is not None and is_healthy(path, service.plan.health):
+        if path is not None and spot.serves(path, service.plan.health):
             return path
         if time.monotonic() > deadline:
             break
