@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from inferproof.pipeline import Keeper
 
 FOLLOW_WAIT_S = 45.0
-FINAL_STATES = ("done", "failed", "cancelled", "lost")
+FINAL_STATES = ("done", "failed", "cancelled", "lost", "infra")
 CANCELLED_EXIT = 4
 FAILED_EXIT = 3
 _GO_ON = ("promote", "search_config")  # each call goes on from the record, job after job

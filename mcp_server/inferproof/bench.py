@@ -28,6 +28,7 @@ from inferproof.core.canonical import digest_json
 from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.errors import InfrastructureError, NotFound, Unreachable, UsageError
 from inferproof.core.evidence import BuildFacts, Evidence, GradeFacts, ProfileFacts, RunFacts
+from inferproof.core.machine import Machine
 from inferproof.core.sealed import SealedContract
 from inferproof.core.search_facts import SearchFacts
 from inferproof.core.serving_facts import ServeFacts
@@ -144,7 +145,7 @@ class Bench:
             remote_digest=host.remote_digest,
             artefacts=artefacts,
             failure=failure,
-            machine=self.machines.known(files.targets[attempt.target], attempt.target),
+            machine=await self._machine(attempt, files),
             log_tail=await self._log_tail(host, attempt.job_id),
             lease=await account(host, attempt, partial(self._secret, attempt.job_id)),
             build=facts if isinstance(facts, BuildFacts) else None,
@@ -346,8 +347,18 @@ class Bench:
     async def _log_tail(self, host: Host, job_id: str) -> str:
         try:
             return await host.log_tail(job_id, limit_bytes=LOG_TAIL_BYTES)
-        except NotFound:
+        except Unreachable:
+            raise
+        except (NotFound, InfrastructureError):
             return ""
+
+    async def _machine(self, attempt: Attempt, files: CampaignFiles) -> Machine | None:
+        try:
+            return await self.machines.reach(files.targets[attempt.target], attempt.target)
+        except Unreachable:
+            raise
+        except InfrastructureError:
+            return None
 
 
 def backend_of(kind: str) -> Backend:

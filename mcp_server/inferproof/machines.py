@@ -37,14 +37,14 @@ class Machines:
             self._hosts[key] = self._made(target, name)
         return self._hosts[key]
 
-    async def reach(self, target: Target, name: str) -> None:
-        """Return once a target answers, and one elsewhere has been measured.
+    async def reach(self, target: Target, name: str) -> Machine | None:
+        """Return what a target that answers is, measured once; None for this machine.
 
         Raises:
             InfrastructureError: it cannot be reached, or cannot be worked on.
         """
         await self.host(target, name).reach()
-        await asyncio.to_thread(self.measured, target, name)
+        return await asyncio.to_thread(self.measured, target, name)
 
     def measured(self, target: Target, name: str) -> Machine | None:
         """Return what a machine elsewhere is, measured once; None for this one.
@@ -57,10 +57,6 @@ class Machines:
         if key not in self._measured:
             self._measured[key] = self.host(target, name).machine()
         return self._measured[key]
-
-    def known(self, target: Target, name: str) -> Machine | None:
-        """Return what was measured, without asking a machine that cannot be asked now."""
-        return self._measured.get(f"{name} {target.model_dump_json()}")
 
     def threads(self, target: Target, name: str) -> int:
         """Return how many threads each arm may use."""
@@ -106,7 +102,7 @@ async def seen(host: Host, job_id: str, attempt: Entry) -> JobState:
         state = await host.state(job_id)
     except NotFound:
         return _unlaunched(attempt, now=utc_now())
-    if state.status is JobStatus.LOST:
+    if state.status in (JobStatus.LOST, JobStatus.INFRA):
         await host.cancel(job_id)
     return state
 

@@ -159,7 +159,7 @@ class Keeper:
         except Unreachable:
             pass  # it may run there or not: whoever looks later finds out
         except InfrastructureError as error:
-            await self._close(attempt, entry, JobState(status=JobStatus.FAILED, failure=str(error)))
+            await self._close(attempt, entry, JobState(status=JobStatus.INFRA, failure=str(error)))
         return Started(job_id=job_id, is_new=True)
 
     async def follow(

@@ -47,7 +47,7 @@ class Look:
     """What a job folder says now. `alive` is None while no supervisor has signed in.
 
     A supervisor is alive for a moment after it wrote `rc`. `waits` says for what a job in a queue
-    waits; `failure` also why a queue ended it.
+    waits; `failure` also why a queue ended it, and `is_fault` whether the machine failed under it.
     """
 
     rc: int | None
@@ -56,6 +56,7 @@ class Look:
     failure: str
     progress: Mapping[str, object] | None
     waits: str = ""
+    is_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,7 @@ class Jobs:
             failure=_text(folder / "failure", _LONGEST_FAILURE).strip() if rc else said,
             progress=_progress(folder),
             waits=queued.said if queued and alive is None else "",
+            is_fault=queued is not None and queued.is_fault,
         )
 
     def stop(self, job_id: str) -> None:

@@ -21,7 +21,7 @@ _ANSWERS_S = 30.0
 _FRESH_S = 1.0
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESV_DEL_HOLD")
 _LIVING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
-_FAULTS = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REVOKED", "OUT_OF_MEMORY", "DEADLINE")
+_FAULTS = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REVOKED")
 
 
 class SlurmError(Exception):
@@ -30,10 +30,14 @@ class SlurmError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where Slurm says a job stands. `alive` is None while it waits; `said` is Slurm's reason."""
+    """Where Slurm says a job stands. `alive` is None while it waits; `said` is Slurm's reason.
+
+    `is_fault`: the machine ended it.
+    """
 
     alive: bool | None
     said: str
+    is_fault: bool = False
 
 
 def submit(folder: Path, program: Path, options: Sequence[str]) -> None:
@@ -67,8 +71,8 @@ def standing(folder: Path) -> Standing | None:
     try:
         if time.time() - seen.stat().st_mtime < _FRESH_S:
             known = json.loads(seen.read_bytes())
-            return Standing(alive=known["alive"], said=known["said"])
-    except (OSError, ValueError, KeyError):
+            return Standing(**known)
+    except (OSError, ValueError, TypeError):
         pass  # nobody asked lately
     try:
         fresh = read(_said(["scontrol", "--oneliner", "show", "job", number]))
@@ -93,8 +97,10 @@ def read(text: str) -> Standing:
         return Standing(alive=True, said=f"on {fields.get('NodeList', 'a node')}")
     nodes = fields.get("NodeList", "(null)")
     where = f" on {nodes}" if nodes != "(null)" else ""
-    blame = "the machine failed, not the job" if state in _FAULTS else f"reason {reason}"
-    return Standing(alive=False, said=f"Slurm ended it{where}: {state}, {blame}")
+    is_fault = state in _FAULTS
+    blame = "the machine failed, not the job" if is_fault else f"reason {reason}"
+    said = f"Slurm ended it{where}: {state}, {blame}"
+    return Standing(alive=False, said=said, is_fault=is_fault)
 
 
 def partitions() -> str:

@@ -300,7 +300,7 @@ def test_a_job_that_cannot_be_launched_is_on_record(tmp_path: Path):
     asked = (start(keeper, "run", argv=("true",)), start(keeper, "check_numerics", candidate))
     for started in asked:
         report = finished(keeper, started)
-        assert report.status is JobStatus.FAILED
+        assert report.status is JobStatus.INFRA
         assert "/nowhere/python3" in report.failure
         assert report.overall is None
     assert len(tuple(keeper.ledger.entries("outcome"))) == 2

@@ -148,7 +148,7 @@ def test_a_node_that_goes_down_is_no_fault_of_the_job_and_another_one_takes_it(
         return lost, again, node
 
     lost, again, node = asyncio.run(scenario())
-    assert (lost.status, lost.overall) == (JobStatus.LOST, None)
+    assert (lost.status, lost.overall) == (JobStatus.INFRA, None)
     assert f"on {node}: NODE_FAIL, the machine failed, not the job" in lost.failure
     assert again.status is JobStatus.DONE
     assert processes.with_environment("INFERPROOF_JOB", lost.job_id) == []
@@ -161,7 +161,7 @@ def test_a_queue_that_refuses_says_why(tmp_path: Path, cluster: Cluster):
     queue = {"partition": "nowhere"}
     keeper = sealed_on(tmp_path / "campaign", {"farm": {**farm, "threads": 1, "slurm": queue}})
     report = asyncio.run(keeper.report(asyncio.run(begun(keeper, "true"))))
-    assert report.status is JobStatus.FAILED
+    assert report.status is JobStatus.INFRA
     assert "invalid partition" in report.failure
 
 

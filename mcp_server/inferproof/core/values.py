@@ -121,7 +121,10 @@ class Verdict(Value):
 
 
 class JobStatus(StrEnum):
-    """Where a job stands; every state but the first two is final."""
+    """Where a job stands; every state but the first two is final.
+
+    `infra`: the machine failed before or under the job; `lost`: nobody knows what became of it.
+    """
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -129,6 +132,7 @@ class JobStatus(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     LOST = "lost"
+    INFRA = "infra"
 
     @property
     def is_final(self) -> bool:

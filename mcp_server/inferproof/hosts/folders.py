@@ -92,6 +92,7 @@ class Look(_Reply):
     failure: str
     progress: dict[str, object] | None
     waits: str = ""
+    is_fault: bool = False
 
 
 class Folders:
@@ -300,7 +301,7 @@ def state_of(look: Look) -> JobState:
     if look.alive:
         return JobState(status=JobStatus.RUNNING, progress=progress)
     return JobState(
-        status=JobStatus.LOST,
+        status=JobStatus.INFRA if look.is_fault else JobStatus.LOST,
         progress=progress,
         failure=harmless(look.failure)
         or "the supervisor is gone and left no exit code (killed, or the machine restarted)",

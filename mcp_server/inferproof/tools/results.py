@@ -149,7 +149,7 @@ def of_job(report: JobReport, *, facts: Iterable[Fact] = (), rows: Iterable[str]
     """Return what a job's report says to whoever asked for the job."""
     deciding = report.deciding
     code = deciding.code.value if deciding else ""
-    if report.status in (JobStatus.FAILED, JobStatus.LOST):
+    if report.status in (JobStatus.FAILED, JobStatus.LOST, JobStatus.INFRA):
         code = "infrastructure"
     return fitted(
         JobResult(
@@ -180,7 +180,7 @@ def _summary(report: JobReport) -> str:
         case JobStatus.QUEUED | JobStatus.RUNNING:
             progress = handle_of(report).progress
             return f"{what}: {report.status.value}" + (f", {progress}" if progress else "")
-        case JobStatus.FAILED | JobStatus.LOST:
+        case JobStatus.FAILED | JobStatus.LOST | JobStatus.INFRA:
             return (
                 f"{what}: INFRASTRUCTURE, the bench failed and the candidate is not blamed. "
                 f"{clip(report.failure)}"
@@ -211,7 +211,7 @@ def _next_steps(report: JobReport) -> tuple[str, ...]:
             )
         case JobStatus.QUEUED | JobStatus.RUNNING:
             return (f"call job with job_id {report.job_id} until it has ended",)
-        case JobStatus.FAILED | JobStatus.LOST:
+        case JobStatus.FAILED | JobStatus.LOST | JobStatus.INFRA:
             return (
                 f"call {report.tool} again with the same arguments and a new request_key",
                 "if it fails again: a person runs `inferproof doctor`",

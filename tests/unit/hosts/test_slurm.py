@@ -41,6 +41,7 @@ def test_builds_need_no_gpu_and_what_is_timed_has_its_node_alone():
             Standing(
                 alive=False,
                 said="Slurm ended it on gpu2: NODE_FAIL, the machine failed, not the job",
+                is_fault=True,
             ),
         ),
         (
@@ -48,6 +49,7 @@ def test_builds_need_no_gpu_and_what_is_timed_has_its_node_alone():
             Standing(
                 alive=False,
                 said="Slurm ended it on gpu2: PREEMPTED, the machine failed, not the job",
+                is_fault=True,
             ),
         ),
         (
