@@ -32,7 +32,16 @@ from inferproof.core.contract import (
     Workloads,
 )
 from inferproof.core.evidence import Evidence
-from inferproof.core.service import Audit, Believability, Fidelity, Search, ServiceContract, Traffic
+from inferproof.core.service import (
+    Audit,
+    Believability,
+    Conformance,
+    Fidelity,
+    Search,
+    ServiceContract,
+    Tasks,
+    Traffic,
+)
 from inferproof.core.space import Parameter, Space
 from inferproof.core.values import Entry
 from inferproof.ledger.bodies import parse_body
@@ -99,6 +108,8 @@ def test_the_entry_example_has_its_digest_and_signature() -> None:
         (Fidelity, "fidelity."),
         (Believability, "believability."),
         (Audit, "audit."),
+        (Conformance, "conformance."),
+        (Tasks, "tasks."),
         (Traffic, ""),
         (Search, "search."),
         (Space, ""),
@@ -109,7 +120,7 @@ def test_the_entry_example_has_its_digest_and_signature() -> None:
 )
 def test_every_field_is_documented(model: type[BaseModel], before: str) -> None:
     groups = {"model", "approvals", "budget", "limits", "workloads", "fidelity"}
-    groups |= {"believability", "audit"}
+    groups |= {"believability", "audit", "sampler", "quality", "tasks"}
     names = {info.alias or name for name, info in model.model_fields.items()} - groups
     assert [name for name in names if f"`{before}{name}`" not in TEXT] == []
 
