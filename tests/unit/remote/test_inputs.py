@@ -116,6 +116,7 @@ def test_integers_fill_their_range():
 def test_near_duplicates_differ_in_few_places_that_change_what_is_expected(name: str):
     kernel, oracle = load(name)
     dims = {dim: extent.clip(100) for dim, extent in kernel.extents.items()}
+    told = 0
     for seed in range(10):
         maker = InputMaker(seeded(seed), kernel)
         base = maker.make("a", dims, "normal")
@@ -123,7 +124,9 @@ def test_near_duplicates_differ_in_few_places_that_change_what_is_expected(name:
         assert 1 <= _changed(base, near) <= 4 * len(kernel.inputs)
         stale = oracle.ask(base, dims).yardstick
         errors = oracle.ask(near, dims).judge(stale, oracle.bars)
-        assert any(not error.within(oracle.bars) for error in errors.values())
+        told += any(not error.within(oracle.bars) for error in errors.values())
+    # Another logit may leave a drawn token what it was; of other outputs each change is seen.
+    assert told >= (1 if "sample" in name else 10)
 
 
 def test_near_duplicates_leave_their_base_alone():
