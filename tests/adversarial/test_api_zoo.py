@@ -19,7 +19,11 @@ REMOTE = "from inferproof_remote.serving import {0}; import sys; sys.exit({0}.ma
 STATIC = [sys.executable, str(HONEST / "engine.py")]
 OWN = [sys.executable, "-c", REMOTE.format("engine_transformers")]
 LLAMA = [sys.executable, "-c", REMOTE.format("engine_llama"), "--context", "4096"]
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(300),
+]
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +55,16 @@ def is_refused(bench: ApiBench, row: WrongServer) -> None:
     assert re.search(rf"\b{row.names}\b", verdict.reason), verdict
 
 
-def test_the_demos_engine_conforms(bench: ApiBench) -> None:
-    verdict = verdict_of(bench, STATIC, "conformance")
-    assert verdict.outcome is Outcome.PASS, verdict
+def test_the_demos_engine_conforms_and_answers_tasks_as_itself(bench: ApiBench) -> None:
+    bits = os.urandom(32)
+    with bench.serving(STATIC) as client:
+        verdicts = [Conforms().judge(bench.conformance(client, bits))]
+        answers = [bench.answers(client, bits, arm) for arm in ("candidate", "baseline")]
+    verdicts.append(TasksDone().judge(bench.tasks(*answers)))
+    assert [each.outcome for each in verdicts] == [Outcome.PASS, Outcome.PASS], verdicts
+    results = answers[0]["results"]
+    assert isinstance(results, list)
+    assert {"right", "wrong"} == {*results}  # the tiny model can do some of them, not all
 
 
 @pytest.mark.zoo
@@ -85,12 +96,6 @@ def test_llama_cpp_passes(bench: ApiBench, gguf: Path, gate: str) -> None:
 @pytest.mark.parametrize("twin", ["by-the-book", "tokens-only", "text-under-load", "prefix-cache"])
 def test_an_honest_engine_of_another_design_conforms(bench: ApiBench, twin: str) -> None:
     verdict = verdict_of(bench, bench.overlaid(TWINS / twin), "conformance")
-    assert verdict.outcome is Outcome.PASS, verdict
-
-
-@pytest.mark.zoo
-def test_the_demos_engine_answers_its_tasks_as_itself(bench: ApiBench) -> None:
-    verdict = verdict_of(bench, STATIC, "tasks")
     assert verdict.outcome is Outcome.PASS, verdict
 
 
