@@ -25,13 +25,10 @@ from inferproof.campaign.files import CampaignFiles
 from inferproof.core.campaign import Target
 from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import digest_json
-from inferproof.core.deploy_facts import DeployFacts
 from inferproof.core.errors import InfrastructureError, NotFound, Unreachable, UsageError
-from inferproof.core.evidence import BuildFacts, Evidence, GradeFacts, ProfileFacts, RunFacts
+from inferproof.core.evidence import Evidence
 from inferproof.core.machine import Machine
 from inferproof.core.sealed import SealedContract
-from inferproof.core.search_facts import SearchFacts
-from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.values import Digest, Entry, JobStatus, Purpose
 from inferproof.engine_orders import (
     baseline_manifest,
@@ -131,7 +128,7 @@ class Bench:
                 raise  # it is not lost: whoever looks again finds it
             except (OSError, InfrastructureError) as error:
                 status, failure = JobStatus.FAILED, str(error)
-        return Evidence(
+        bare = Evidence(
             kind=backend.kind,
             job_id=attempt.job_id,
             status=status,
@@ -148,14 +145,8 @@ class Bench:
             machine=await self._machine(attempt, files),
             log_tail=await self._log_tail(host, attempt.job_id),
             lease=await account(host, attempt, partial(self._secret, attempt.job_id)),
-            build=facts if isinstance(facts, BuildFacts) else None,
-            grade=facts if isinstance(facts, GradeFacts) else None,
-            profile=facts if isinstance(facts, ProfileFacts) else None,
-            run=facts if isinstance(facts, RunFacts) else None,
-            serve=facts if isinstance(facts, ServeFacts) else None,
-            deploy=facts if isinstance(facts, DeployFacts) else None,
-            search=facts if isinstance(facts, SearchFacts) else None,
         )
+        return bare.model_copy(update={backend.slot: facts})
 
     def evidence_in_cache(self, order: Order, entry: Entry) -> Evidence | None:
         """Return the evidence of a compile whose result is known already, if it is."""

@@ -38,6 +38,9 @@ async def account(host: Host, attempt: Attempt, secret: Callable[[str], str]) ->
     """Return the account that a job's supervisor signed; None if it held nothing.
 
     An account that was altered is charged in full.
+
+    Raises:
+        Unreachable: the machine does not answer now; whoever looks again finds the account.
     """
     reserved_s = attempt.reserved_accelerator_s
     if reserved_s is None:

@@ -120,6 +120,8 @@ class Order:
     @property
     def gpu_count(self) -> int:
         """How many of its target's GPUs it holds; an engine needs all of them."""
+        if self.target.host == "slurm":  # the cluster itself gives GPUs out
+            return 0
         few = {"compile": 0, "grade": 1, "profile": 1}
         return len(self.target.gpus[: few.get(self.kind)])
 
