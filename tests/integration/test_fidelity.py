@@ -152,6 +152,17 @@ def test_a_second_engine_on_the_same_prompts_costs_only_its_own_texts(
     assert 0 < other < 0.8 * first
 
 
+def test_a_matched_reference_sees_how_an_engine_computes_and_not_its_precision() -> None:
+    matched, quantised = load_yardsticks(MODEL, "nvfp4", 1), PlainModel(MODEL, way="nvfp4")
+    for name, engine in {
+        "honest": PlainEngine(quantised),
+        "undeclared": PlainEngine(PlainModel(MODEL)),
+        "faulty": PlainEngine(quantised, FAULTS["rope_theta"]),
+    }.items():
+        found = findings(InProcess(engine, matched.vocabulary), ALL, matched, FEW)
+        assert bool(found) == (name != "honest"), name
+
+
 @pytest.mark.zoo
 @pytest.mark.timeout(600)
 def test_twenty_clean_runs_raise_no_alarm(yardsticks: Yardsticks) -> None:

@@ -44,7 +44,7 @@ class Examiner:
         fidelity = order.rules("fidelity")
         manifest = job.as_table(order.spec["manifest"], "manifest")
         corpus = order.job_dir / CHECKED / "contract" / str(fidelity["corpus"])
-        self.quantisation = cast("Quantisation", manifest["quantisation"])
+        self.quantisation: Quantisation = cast("Quantisation", manifest["quantisation"])
         self._question = Question(
             rules=_rules(fidelity, order.model),
             corpus=corpus.read_text(encoding="utf-8"),
@@ -137,7 +137,9 @@ class Examiner:
     def mutants(self) -> "list[Facts]":
         """Return the contract's mutants, examined like engines."""
         names = job.as_texts(self._order.rules("fidelity")["mutants"], "mutants")
-        found = mutant_scores(names, self._order.model, self._question, self._yardsticks)
+        found = mutant_scores(
+            names, self._order.model, self._question, self._yardsticks, self.quantisation
+        )
         return [dict(each) for each in cast("list[Facts]", found)]
 
     def load(

@@ -9,6 +9,7 @@ from inferproof_remote.serving.faults import FAULTS, Switches, When
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question, examine
 from inferproof_remote.serving.plain_model import PlainEngine, PlainModel
+from inferproof_remote.serving.quantised import Quantisation
 from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import Json, top
 from inferproof_remote.serving.vocabulary import Vocabulary
@@ -66,15 +67,19 @@ class InProcess:
 
 
 def mutant_scores(
-    names: Sequence[str], model_dir: Path, question: Question, yardsticks: Yardsticks
+    names: Sequence[str],
+    model_dir: Path,
+    question: Question,
+    yardsticks: Yardsticks,
+    quantisation: Quantisation,
 ) -> list[Json]:
-    """Return what was measured of each named mutant.
+    """Return what was measured of each named mutant, of the weights that the yardsticks have.
 
     Raises:
         UnknownMutant: a name is of no known fault.
         UnknownModel: the model is of no kind that can be broken here.
     """
-    model = PlainModel(model_dir)
+    model = PlainModel(model_dir, way=quantisation)
     features = Features(
         id_prompts=True,
         prompt_logprobs=True,

@@ -96,10 +96,12 @@ class Cache:
 class PlainModel:
     """One forward pass at a time over one sequence."""
 
-    def __init__(self, model_dir: Path, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, model_dir: Path, dtype: torch.dtype = torch.float32, way: Way = "none"
+    ) -> None:
         self.shape = Shape.read(model_dir)
         self._weights = {
-            name.removeprefix("model."): value.to(dtype)
+            name.removeprefix("model."): _quantised(name, value, way).to(dtype)
             for file in sorted(model_dir.glob("*.safetensors"))
             for name, value in load_file(file).items()
         }
@@ -153,6 +155,11 @@ class PlainModel:
         vocabulary = len(self.weight("embed_tokens.weight"))
         self.logprobs([7919 * at % vocabulary for at in range(2 * BLOCK)], cache, HONEST)
         return cache
+
+
+def _quantised(name: str, weight: Tensor, way: Way) -> Tensor:
+    """Return a linear layer's weight quantised and back, any other as it is."""
+    return dequantised(weight, way) if name.endswith("_proj.weight") else weight
 
 
 @dataclass(frozen=True, slots=True)
