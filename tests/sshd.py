@@ -28,7 +28,9 @@ MaxSessions {sessions}
 class Sshd:
     """One server; its config, keys and log lie in `folder`."""
 
-    def __init__(self, folder: Path, *, address: str = "127.0.0.2", sessions: int = 10) -> None:
+    def __init__(
+        self, folder: Path, *, address: str = "127.0.0.2", sessions: int = 10, more: str = ""
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.address, self.port = folder, address, free_port(address)
         self.key = folder / "user_key"
@@ -37,7 +39,7 @@ class Sshd:
         public = self.key.with_suffix(".pub").read_text()
         (folder / "authorized_keys").write_text(public)
         config = _CONFIG.format(address=address, port=self.port, folder=folder, sessions=sessions)
-        (folder / "sshd_config").write_text(config)
+        (folder / "sshd_config").write_text(config + more)
         Path("/run/sshd").mkdir(exist_ok=True)
         self._server: subprocess.Popen[bytes] | None = None
 
