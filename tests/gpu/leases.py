@@ -8,11 +8,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
 from inferproof_remote import cuda_nvml
+from inferproof_remote.benches import describe
 
 _PATIENCE_S = 60.0
 _LAUNCH = (
@@ -40,6 +41,12 @@ out = {"codes": codes, "devices": count.value, "visible": os.environ["CUDA_VISIB
 )
 
 
+_BENCH = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2] / 'remote')!r})\n"
+    "from inferproof_remote.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
+)
+
+
 def main(out: Path) -> int:
     """Return 0 if every claim holds."""
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
@@ -59,7 +66,7 @@ def main(out: Path) -> int:
         facts["foreign"] = foreign.stdout.readline().decode().strip()
         facts["foreign processes seen"] = len(cuda_nvml.compute_processes(gpu))
         claims["a process without a lease is seen"] = bool(facts["foreign processes seen"])
-        job = launched(folder, gpu)
+        job = launched(folder / "job-1", gpu)
         wait_until(lambda: b"GPU-" in account(job))
         time.sleep(2.0)  # long enough to begin, if it did not wait
         claims["timing waits for it to end"] = not (job / "out" / "result.json").exists()
@@ -71,6 +78,7 @@ def main(out: Path) -> int:
         result = json.loads((job / "out" / "result.json").read_text())
         claims["on that GPU alone"] = (result["devices"], result["visible"]) == (1, gpu)
         claims["and computes there"] = result["codes"] == [0, 0, 0, 0]
+        claims |= sandboxed(folder, gpus[-1], facts)
         facts["account"] = json.loads(account(job).partition(b"\n")[2])
     for claim, holds in claims.items():
         print("holds " if holds else "BROKEN", claim)
@@ -79,16 +87,37 @@ def main(out: Path) -> int:
     return 0 if all(claims.values()) else 1
 
 
-def launched(folder: Path, gpu: str) -> Path:
+def sandboxed(folder: Path, gpu: str, facts: dict[str, object]) -> dict[str, bool]:
+    """Return what holds of a command in the sandbox that was given one GPU of this machine."""
+    bench = describe()
+    facts["sandbox"] = f"{bench.separation} ({bench.sandbox})"
+    if bench.separation == "shared-account":
+        return {}
+    limits = {"memory_mib": 4096, "tmp_mib": 64, "processes": 64, "call_s": 20}
+    argv = ["sh", "-c", "ls -d /dev/nvidia[0-9]*; echo $CUDA_VISIBLE_DEVICES"]
+    more = {"argv": argv, "limits": limits, "timeout_s": 50}
+    job = launched(folder / "job-2", gpu, program=_BENCH, more=more)
+    wait_until((job / "rc").exists)
+    said = str(json.loads((job / "out" / "result.json").read_text())["output_tail"])
+    facts["in the sandbox"] = said
+    wanted = f"/dev/nvidia{cuda_nvml.minor(gpu)}\n{gpu}\n"
+    return {"a sandbox sees the device file of its own GPU alone": said == wanted}
+
+
+def launched(
+    job: Path, gpu: str, *, program: str = _JOB, more: Mapping[str, object] | None = None
+) -> Path:
     """Return the folder of a job that wants the GPU alone."""
-    job, program = folder / "job-1", folder / "program.py"
     job.mkdir()
-    program.write_text(_JOB)
-    lease = {"gpus": [gpu], "count": 1, "mode": "exclusive", "folder": str(folder / "leases")}
-    body = {"schema": 1, "job_id": "job-1", "verb": "run", "wall_s": 60, "spec": {"lease": lease}}
+    file = job.with_suffix(".py")
+    file.write_text(program)
+    folder = str(job.parent / "leases")
+    lease = {"gpus": [gpu], "count": 1, "mode": "exclusive", "folder": folder}
+    spec = {"lease": lease, **(more or {})}
+    body = {"schema": 1, "job_id": job.name, "verb": "run", "wall_s": 60, "spec": spec}
     (job / "job.json").write_text(json.dumps(body))
     remote = str(Path(__file__).parents[2] / "remote")
-    subprocess.run([sys.executable, "-c", _LAUNCH, str(job), str(program), remote], check=True)
+    subprocess.run([sys.executable, "-c", _LAUNCH, str(job), str(file), remote], check=True)
     return job
 
 
