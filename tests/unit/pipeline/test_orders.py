@@ -1,5 +1,6 @@
 """Which evidence a tool's jobs produce, and how an engine is measured at each tier."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from inferproof.campaign.templates import init
 from inferproof.core.candidate import Candidate, EngineManifest
 from inferproof.core.errors import NotFound, UsageError
 from inferproof.core.reports import ToolName
+from inferproof.core.service import LmEval, Tasks
 from inferproof.core.values import Purpose
 from inferproof.engine_orders import measures_of, model_path, needed, plans_of
 from inferproof.orders import Order, kind_of
@@ -38,6 +40,15 @@ def order(files: CampaignFiles, tool: ToolName, purpose: Purpose) -> Order:
     )
 
 
+def without(given: Order, *sections: str, **sealed: object) -> Order:
+    """Return an order whose contract lacks these sections, or has others in their place."""
+    assert given.contract is not None
+    changes = {**dict.fromkeys(sections), **sealed}
+    service = given.contract.service.model_copy(update=changes)
+    contract = given.contract.model_copy(update={"contract": service})
+    return replace(given, contract=contract)
+
+
 def test_the_same_tool_measures_kernels_and_engines_each_its_way() -> None:
     kernel = load_contract(LIBRARY / "kernels" / "rms_norm")
     service = load_contract(LIBRARY / "services" / "completions")
@@ -51,11 +62,28 @@ def test_a_tool_that_is_not_for_engines_says_which_are() -> None:
         kind_of("compile_kernel", service)
 
 
-def test_a_check_needs_no_baseline_and_one_start(files: CampaignFiles) -> None:
+def test_a_check_is_one_start_with_a_baseline_only_for_tasks(files: CampaignFiles) -> None:
     checked = order(files, "check_numerics", Purpose.GRADED)
     measures = measures_of(checked)
-    assert (measures.stages, measures.restarts, measures.replicas) == (("fidelity",), 1, 1)
-    assert plans_of(checked).keys() == {"candidate"}
+    assert measures.stages == ("fidelity", "conformance", "tasks")
+    assert (measures.restarts, measures.replicas) == (1, 1)
+    assert plans_of(checked).keys() == {"candidate", "baseline"}
+    alone = without(checked, "tasks", "conformance")
+    assert measures_of(alone).stages == ("fidelity",)
+    assert plans_of(alone).keys() == {"candidate"}
+
+
+def test_what_is_promoted_was_checked_in_the_same_job(files: CampaignFiles) -> None:
+    graded = measures_of(order(files, "run_aiperf", Purpose.GRADED))
+    assert graded.stages == ("fidelity", "conformance", "tasks", "load")
+    assert measures_of(order(files, "run_aiperf", Purpose.PRACTICE)).stages == ("fidelity", "load")
+
+
+def test_lm_eval_is_practice_alone(files: CampaignFiles) -> None:
+    asked = Tasks(file="tasks.jsonl", margin=0.1, lm_eval=LmEval(tasks=("arc_easy",)))
+    for purpose, more in ((Purpose.PRACTICE, ("lm_eval",)), (Purpose.GRADED, ())):
+        given = without(order(files, "check_numerics", purpose), "tasks", tasks=asked)
+        assert measures_of(given).stages == ("fidelity", "conformance", "tasks", *more)
 
 
 def test_only_graded_load_has_the_sealed_traffic_replicas_and_restarts(
