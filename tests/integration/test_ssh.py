@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -115,18 +116,24 @@ def result(host: Ssh, job_id: str) -> dict[str, object]:
 
 
 @pytest.mark.zoo
-def test_more_jobs_than_one_connection_has_channels_run_at_once(host: Ssh, tmp_path: Path):
+@pytest.mark.parametrize("sessions", [10, 2])
+def test_more_jobs_than_one_connection_has_channels_run_at_once(tmp_path: Path, sessions: int):
     ids = [f"{name()}-{number}" for number in range(11)]
+    with Sshd(tmp_path / "sshd", sessions=sessions) as box:
+        host = machine(tmp_path, box)
 
-    async def one(job_id: str) -> JobState:
-        await host.start(request(job_id, "echo", job_id))
-        return await ended(host, job_id)
+        async def one(job_id: str) -> JobState:
+            await host.start(request(job_id, "echo", job_id))
+            return await ended(host, job_id)
 
-    async def all_of_them() -> list[JobState]:
-        return await asyncio.gather(*map(one, ids))
+        async def all_of_them() -> list[JobState]:
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(11))
+            return await asyncio.gather(*map(one, ids))
 
-    assert {state.status for state in asyncio.run(all_of_them())} == {JobStatus.DONE}
-    assert [result(host, job_id)["output_tail"] for job_id in ids] == [f"{each}\n" for each in ids]
+        assert {state.status for state in asyncio.run(all_of_them())} == {JobStatus.DONE}
+        said = [result(host, job_id)["output_tail"] for job_id in ids]
+        host.close()
+    assert said == [f"{each}\n" for each in ids]
     assert len(list((tmp_path / "work" / "cache").glob("*.pyz"))) == 1
 
 
