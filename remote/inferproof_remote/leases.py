@@ -154,7 +154,7 @@ class Lease:
 
     def release(self) -> float:
         """Let go of every GPU; return when, on the clock of `since_s`."""
-        with contextlib.suppress(OSError):  # a folder that is gone has nothing to learn
+        with contextlib.suppress(OSError, BenchError):  # of a folder that is gone or damaged
             self._yard.note_end(self.holders, time.monotonic() - self.since_s)
         for file in self._files.values():
             os.close(file)

@@ -203,3 +203,12 @@ def test_a_lease_lasts_no_longer_than_its_job(folder: Path):
     found = leases.wish_of({"lease": json.loads(json.dumps(asked))}, 60)
     assert found is not None
     assert found.held_s == 60
+
+
+def test_what_is_damaged_meanwhile_keeps_nobody_from_letting_go(folder: Path):
+    yard, asked = Yard(folder), wish(folder, "fake-0")
+    lease = granted(yard, "j-1", asked)
+    (folder / "fake-0.json").write_text("{")
+    assert lease.release() >= lease.since_s
+    (folder / "fake-0.json").unlink()
+    assert granted(yard, "j-2", asked).is_good()
