@@ -69,10 +69,10 @@ def load_zoo() -> tuple[Cheat, ...]:
 class EngineBench:
     """Measures candidate folders on this machine, one after another."""
 
-    def __init__(self, work: Path) -> None:
-        self.work = work
+    def __init__(self, work: Path, contract: Path = CONTRACT) -> None:
+        self.work, self._contract = work, contract
         self._store = CandidateStore(work / "state")
-        self._sealed = load_contract(CONTRACT)
+        self._sealed = load_contract(contract)
         fidelity = {"allowed_quantisation": ("int8_per_channel",)}
         self._rule = self._sealed.service.model_copy(
             update={"fidelity": self._sealed.service.fidelity.model_copy(update=fidelity)}
@@ -155,7 +155,9 @@ class EngineBench:
             candidate=candidate,
             contents=self._store.contents(candidate.digest),
             sealed=self._sealed,
-            contract_contents={name: (CONTRACT / name).read_bytes() for name in self._sealed.files},
+            contract_contents={
+                name: (self._contract / name).read_bytes() for name in self._sealed.files
+            },
             limits=limits,
             target=Target(host="local"),
             threads=1,

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from adversarial.engine_zoo import HONEST, LIMITS, TRAFFIC, EngineBench, judged
+from adversarial.engine_zoo import CHEATS, HONEST, LIMITS, TRAFFIC, EngineBench, judged
+from inferproof.core.serving_facts import Arm
 from inferproof.core.values import Outcome, Verdict
 from inferproof.gates import overall
 from inferproof.gates.base import ServiceCase
@@ -26,6 +27,24 @@ pytestmark = [
 ]
 LONG = TRAFFIC.model_copy(update={"requests": 120})
 QUICK_LIMITS = LIMITS.model_copy(update={"call_s": 3.0, "tmp_mib": 4})
+BASELINE = "--max-batch"  # of the embedded engine's command
+SMALL_LIMITS = LIMITS.model_copy(update={"memory_mib": 1000})
+LEAKS = """
+import server
+from model import Model
+
+kept = []
+
+
+class Handler(server.Handler):
+    def stream(self, request, body):
+        kept.append(bytearray(b"x" * (48 << 20)))
+        super().stream(request, body)
+
+
+server.Handler = Handler
+server.main(Model)
+"""
 FILLS_ITS_DISK = """
 import server
 from model import Model
@@ -66,14 +85,14 @@ def processes(of: Path) -> dict[int, str]:
     return found
 
 
-def in_mid_load(work: Path, fault: Callable[[], None]) -> threading.Thread:
-    """Commit `fault` once the client has told of a first answered request."""
+def in_mid_load(work: Path, fault: Callable[[], None], arm: Arm = "candidate") -> threading.Thread:
+    """Commit `fault` once the client has told of a first answered request of an arm."""
 
     def watch() -> None:
         deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             told = "".join(path.read_text() for path in work.glob("zoo-*/progress.json"))
-            if re.search(r": [1-9][0-9]* of [0-9]+ requests", told):
+            if re.search(rf"on the {arm}, .*: [1-9][0-9]* of [0-9]+ requests", told):
                 fault()
                 return
             time.sleep(0.02)
@@ -91,10 +110,10 @@ def kill_client(work: Path) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def engines(work: Path, number: signal.Signals) -> None:
+def engines(work: Path, number: signal.Signals, mark: str = "engine.py") -> None:
     """Signal the engine itself, not the sandbox around it."""
     for pid, line in processes(work).items():
-        if "engine.py" in line and "replica.sock" not in line:
+        if mark in line and "replica.sock" not in line:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -153,11 +172,14 @@ def test_an_engine_that_hangs_under_load_has_timed_out_and_the_run_is_given_up(
 ) -> None:
     watcher = in_mid_load(bench.work, lambda: engines(bench.work, signal.SIGSTOP))
     began = time.monotonic()
-    case = bench.measure(HONEST, ("fidelity", "load"), traffic=LONG, limits=QUICK_LIMITS)
+    case = bench.measure(
+        HONEST, ("fidelity", "load"), traffic=LONG, limits=QUICK_LIMITS, baseline=True
+    )
     watcher.join(5)
     verdict = decided(case)
     assert (verdict.outcome, verdict.code.value) == (Outcome.FAIL, "timed_out"), verdict
-    assert time.monotonic() - began < 110, "it waited for requests that nobody answers"
+    assert time.monotonic() - began < 150, "it waited for requests that nobody answers"
+    assert kept(case, "baseline") == LONG.requests
     assert leaves_nothing(bench.work)
 
 
@@ -169,6 +191,73 @@ def test_an_engine_whose_disk_is_full_is_refused_for_that(bench: EngineBench) ->
     folder = bench.overlaid(overlay)
     verdict = decided(bench.measure(folder, ("fidelity", "load"), limits=QUICK_LIMITS))
     assert (verdict.outcome, verdict.code.value) == (Outcome.FAIL, "disk_exceeded"), verdict
+    assert leaves_nothing(bench.work)
+
+
+def kept(case: ServiceCase, arm: Arm) -> int:
+    """Return how many requests of an arm were answered, by the facts."""
+    assert case.evidence.serve
+    return sum(run.completed for run in case.evidence.serve.loads if run.arm == arm)
+
+
+@pytest.mark.zoo
+def test_a_candidate_that_dies_in_an_ab_is_refused_and_the_baselines_data_are_kept(
+    bench: EngineBench,
+) -> None:
+    watcher = in_mid_load(bench.work, lambda: engines(bench.work, signal.SIGKILL))
+    case = bench.measure(HONEST, ("fidelity", "load"), traffic=LONG, baseline=True)
+    watcher.join(5)
+    verdict = decided(case)
+    assert (verdict.outcome, verdict.code.value) == (Outcome.FAIL, "crashed"), verdict
+    assert kept(case, "baseline") == LONG.requests
+    assert leaves_nothing(bench.work)
+
+
+@pytest.mark.zoo
+def test_a_baseline_that_dies_in_an_ab_is_the_benchs_trouble_and_the_candidates_data_are_kept(
+    bench: EngineBench,
+) -> None:
+    def fault() -> None:
+        engines(bench.work, signal.SIGKILL, BASELINE)
+
+    watcher = in_mid_load(bench.work, fault, "baseline")
+    case = bench.measure(HONEST, ("fidelity", "load"), traffic=LONG, baseline=True)
+    watcher.join(5)
+    verdict = decided(case)
+    assert (verdict.outcome, verdict.code.value) == (Outcome.INCONCLUSIVE, "infrastructure")
+    assert "baseline" in verdict.reason
+    assert kept(case, "candidate") == LONG.requests
+    assert leaves_nothing(bench.work)
+
+
+@pytest.mark.zoo
+def test_a_candidate_that_leaks_to_its_limit_in_an_ab_is_refused_for_that(
+    bench: EngineBench,
+) -> None:
+    overlay = bench.work / "leaks"
+    overlay.mkdir()
+    (overlay / "engine.py").write_text(LEAKS, encoding="utf-8")
+    folder = bench.overlaid(overlay)
+    case = bench.measure(
+        folder, ("fidelity", "load"), traffic=LONG, baseline=True, limits=SMALL_LIMITS
+    )
+    verdict = decided(case)
+    assert (verdict.outcome, verdict.code.value) == (Outcome.FAIL, "memory_exceeded"), verdict
+    assert kept(case, "baseline") == LONG.requests
+    assert leaves_nothing(bench.work)
+
+
+@pytest.mark.zoo
+def test_a_candidate_that_fails_a_quarter_of_an_abs_requests_is_refused_for_that(
+    bench: EngineBench,
+) -> None:
+    folder = bench.overlaid(CHEATS / "s17-quarter-of-500")
+    case = bench.measure(folder, ("fidelity", "load"), traffic=LONG, baseline=True)
+    verdict = decided(case)
+    assert (verdict.gate, verdict.outcome) == ("believability", Outcome.FAIL), verdict
+    assert verdict.code.value == "requests_failed"
+    assert kept(case, "baseline") == LONG.requests
+    assert 0 < kept(case, "candidate") < LONG.requests
     assert leaves_nothing(bench.work)
 
 
