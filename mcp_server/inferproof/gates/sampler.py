@@ -5,21 +5,19 @@
 3. tokens of every range of ranks come as often as they should.
 
 What the reference says of each position gives the mean and the variance of all three, over every
-context together. An honest engine is beyond `SIGMAS` of them less than once in a million settings.
+context together. Sums of few rare events scatter more than the normal law says, so what is held
+against an engine is Bernstein's bound on the chance of so large a deviation: one in a million.
 """
-
-import math
-from collections.abc import Sequence
 
 from inferproof.core.serving_facts import SamplerFacts
 from inferproof.core.values import Reason, Verdict
 from inferproof.gates.base import Clerk, ServiceCase
 
 CLERK = Clerk("sampler", __name__)
-SIGMAS = 5.0
+SURE = 14.0  # e^-14 is one in a million
 OUTSIDE_SHARE = 0.02
 LEAST_SHARE = 0.5
-LEAST_VARIANCE = 3.0
+RANK_SCALE, SURPRISE_SCALE = 1 / 3, 1.0  # of a count at most one; of a tail that falls as e^-x
 OBEY = "Apply every sampling parameter that a request names, and refuse those that you do not have."
 ANSWER = "Answer requests with sampling parameters as you answer greedy ones."
 
@@ -67,24 +65,18 @@ def ignored(facts: SamplerFacts) -> tuple[str, str]:
     if outside > max(1, OUTSIDE_SHARE * tokens):
         named = " or ".join(facts.setting.cuts) or "the distribution"
         return named, f"{outside} of {tokens} tokens are of those that are left out"
-    surprise = z_score(
-        sum(facts.surprise_nats), sum(facts.expected_nats), sum(facts.variance_nats2)
-    )
-    if abs(surprise) > SIGMAS:
-        return "temperature", f"tokens are {surprise:+.1f} sigma more surprising than they would be"
-    ranks = rank_scores(facts)
-    worst = max(range(len(ranks)), key=lambda place: abs(ranks[place]), default=None)
-    if worst is not None and abs(ranks[worst]) > SIGMAS:
-        return "the distribution", f"ranks of range {worst} are {ranks[worst]:+.1f} sigma too many"
+    surprise, expected = sum(facts.surprise_nats), sum(facts.expected_nats)
+    if against(surprise - expected, sum(facts.variance_nats2), SURPRISE_SCALE) > SURE:
+        return "temperature", f"tokens are surprising by {surprise:.3g} nats, not {expected:.3g}"
+    ranks = zip(facts.rank_observed, facts.rank_expected, facts.rank_variance, strict=True)
+    for place, (count, mean, variance) in enumerate(ranks):
+        if against(count - mean, variance, RANK_SCALE) > SURE:
+            figures = f"ranks of range {place} came {count} times, not {mean:.0f}"
+            return "the distribution", figures
     return "", ""
 
 
-def rank_scores(facts: SamplerFacts) -> Sequence[float]:
-    """Return by how many sigma each range of ranks came too often; 0 where that tells nothing."""
-    rows = zip(facts.rank_observed, facts.rank_expected, facts.rank_variance, strict=True)
-    return [z_score(*row) if row[2] >= LEAST_VARIANCE else 0.0 for row in rows]
-
-
-def z_score(observed: float, expected: float, variance: float) -> float:
-    """Return how many standard deviations `observed` is above `expected`."""
-    return (observed - expected) / math.sqrt(max(variance, LEAST_VARIANCE))
+def against(deviation: float, variance: float, scale: float) -> float:
+    """Return how unlikely so large a deviation is, as the exponent of Bernstein's bound."""
+    size = abs(deviation)
+    return size * size / (2 * (variance + scale * size)) if size else 0.0

@@ -92,3 +92,13 @@ def test_refused_requests_fail_and_unread_tokens_prove_nothing() -> None:
     assert judged(drawn(COLD), drawn(FEW, failed=40)).code is Reason.REQUESTS_FAILED
     assert judged(drawn(COLD), drawn(FEW, outside=[0] * 79)).outcome is Outcome.INCONCLUSIVE
     assert judged(drawn(COLD)).code is Reason.NOT_MEASURED
+
+
+def test_few_rare_tokens_more_than_expected_are_chance() -> None:
+    honest = drawn(COLD)
+    rare = {"rank_observed": (*honest.rank_observed, 12)}
+    mean = {
+        "rank_expected": (*honest.rank_expected, 3.0),
+        "rank_variance": (*honest.rank_variance, 3.0),
+    }
+    assert judged(drawn(COLD, **rare, **mean), drawn(FEW)).outcome is Outcome.PASS
