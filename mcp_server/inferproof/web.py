@@ -22,6 +22,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from inferproof.campaign.files import STATE_FOLDER
 from inferproof.campaign.uploads import MOST_BYTES, unpack
 from inferproof.console import told, warn
 from inferproof.core.errors import InferproofError, UsageError
@@ -104,7 +105,10 @@ def listener(listen: str) -> socket.socket:
 def serve_http(
     campaign: Path, open_keeper: Callable[[], Keeper], *, door: Door, at: socket.socket
 ) -> None:
-    """Serve until a signal comes; jobs live on."""
+    """Serve until a signal comes; jobs live on. Nobody else may look into the campaign's state."""
+    state = campaign / STATE_FOLDER
+    state.mkdir(exist_ok=True)
+    state.chmod(0o700)
     address, port = at.getsockname()[:2]
     host = f"[{address}]" if ":" in address else address
     warn(f"serving http://{host}:{port}{MCP_PATH}; the token's SHA-256 is {door.token_digest}")

@@ -73,6 +73,7 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = small_campaign(tmp_path_factory.mktemp("http") / "small")
     assert main(["seal", "--demo-key", "--campaign", str(folder)]) == 0
+    (folder / ".inferproof").chmod(0o755)
     server = Served(folder)
     yield server
     server.process.send_signal(signal.SIGTERM)
@@ -82,6 +83,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def test_the_token_is_for_its_owner_and_only_its_digest_is_told(served: Served):
     assert served.token_file.stat().st_mode & 0o777 == 0o600
+    assert served.token_file.parent.stat().st_mode & 0o777 == 0o700
     assert "SHA-256" in served.told
     assert served.token not in served.told
 

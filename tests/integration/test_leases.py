@@ -18,7 +18,7 @@ from inferproof.hosts.local import Local
 from inferproof.ledger.signing import ApproverKey
 from inferproof.pipeline import Keeper
 from inferproof.tools.facts import facts_of
-from small_campaign import edit, small_campaign
+from small_campaign import cpp_candidate, edit, small_campaign
 
 pytestmark = pytest.mark.integration
 WAIT_S = 60.0
@@ -149,3 +149,25 @@ def test_a_killed_supervisor_is_charged_up_to_its_next_heartbeat(tmp_path: Path)
     lease = lease_of(keeper, job_id)
     assert not lease.is_over
     assert lease.held_s <= lease.accelerator_s == lease.held_s + BEAT_S <= killed - began + BEAT_S
+
+
+@pytest.mark.zoo
+def test_a_check_holds_its_gpu_alone_and_a_build_holds_none(tmp_path: Path):
+    keeper = keeper_on_a_gpu(tmp_path / "one")
+    candidate = keeper.submit_candidate(cpp_candidate(tmp_path / "candidate")).digest
+
+    async def scenario() -> tuple[JobReport, JobReport]:
+        jobs: list[JobReport] = []
+        for tool in ("compile_kernel", "check_numerics"):
+            started = await keeper.start(
+                tool, candidate=candidate, target="local", purpose=Purpose.PRACTICE
+            )
+            jobs.append(await ended(keeper, started.job_id))
+        return jobs[0], jobs[1]
+
+    built, checked = asyncio.run(scenario())
+    assert (built.status, checked.status) == (JobStatus.DONE, JobStatus.DONE)
+    assert keeper.evidence(built.job_id).lease is None
+    lease = lease_of(keeper, checked.job_id)
+    assert (lease.gpus, lease.mode, lease.is_over) == (("fake-0",), "exclusive", True)
+    assert keeper.verify(keeper.head()).ok
