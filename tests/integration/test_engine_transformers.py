@@ -58,10 +58,11 @@ def model() -> PreTrainedModel:
 
 
 def ask(port: int, **body: object) -> tuple[int, str]:
+    path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
-            connection.request("POST", "/v1/completions", json.dumps(body))
+            connection.request("POST", path, json.dumps(body))
         except ConnectionRefusedError:
             continue
         answer = connection.getresponse()
@@ -235,7 +236,11 @@ def test_a_seed_repeats_a_draw_and_top_k_one_is_greedy(port: int):
         ({"prompt": "x", "temperature": "hot"}, "not a number"),
         ({"prompt": "x", "top_p": 0}, "top_p"),
         ({"prompt": "x", "logprobs": 5000}, "logprobs 5000"),
-        ({"prompt": "x", "n": 2}, "n 2 is not supported"),
+        ({"prompt": "x", "n": 2, "stream": True}, "n 2 is not supported in a stream"),
+        ({"prompt": "x", "logit_bias": {"99999": 1}}, "tokens of logit_bias are not all in"),
+        ({"prompt": "x", "logit_bias": {"7": "high"}}, "'high' is not a number"),
+        ({"prompt": "x", "logit_bias": {"the": 1}}, "logit_bias is {token id: number}"),
+        ({"prompt": "x", "tools": [{}]}, "tools [{}] is not supported"),
         ({"prompt": "x", "frequency_penalty": 0.5}, "frequency_penalty"),
         ({"prompt": "x", "stop": [""]}, "stop"),
         ({"prompt": "x", "stream": "yes"}, "stream"),
@@ -259,3 +264,28 @@ def test_a_caller_that_hangs_up_leaves_the_others_alone(port: int, model: PreTra
     gone.close()
     found = choice(port, prompt=PROMPTS[4], max_tokens=20, logprobs=1, ignore_eos=True)
     check_generated(model, PROMPTS[4], found)
+
+
+def test_choices_of_one_request_have_seeds_of_their_own(port: int) -> None:
+    asked: Table = {"prompt": PROMPTS[5], "temperature": 1.0, "seed": 5, "max_tokens": 12}
+    _, text = ask(port, **asked, n=2)
+    told = [each["text"] for each in json.loads(text)["choices"]]
+    alone = [choice(port, **{**asked, "seed": seed})["text"] for seed in (5, 6)]
+    assert told == alone
+    assert told[0] != told[1]
+
+
+def test_a_biased_token_is_taken_whatever_the_model_says(port: int) -> None:
+    told = choice(port, prompt=PROMPTS[5], max_tokens=3, logit_bias={"700": 100})
+    assert told["token_ids"] == [700, 700, 700]
+
+
+def test_a_chat_is_the_completion_of_its_template(port: int) -> None:
+    messages = [{"role": "user", "content": "Remember: owl is salt."}]
+    prompt = "<|im_start|>user\nRemember: owl is salt.<|im_end|>\n<|im_start|>assistant\n"
+    expected = choice(port, prompt=prompt, max_tokens=8)
+    status, text = ask(port, messages=messages, temperature=0, max_tokens=8)
+    assert status == 200, text
+    answer = json.loads(text)["choices"][0]
+    assert answer["message"] == {"role": "assistant", "content": expected["text"]}
+    assert answer["finish_reason"] == expected["finish_reason"]

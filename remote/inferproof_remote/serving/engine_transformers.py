@@ -123,9 +123,10 @@ class Server:
             ids = self._chat_ids(asked.prompt)
         else:
             ids = asked.prompt
-        tokens = (*ids, *(token for token, _ in asked.sampling.bias))
-        if not ids or not all(0 <= token < self._vocabulary for token in tokens):
-            raise RefusedError(f"the tokens asked with are not all in [0, {self._vocabulary})")
+        if not ids or not all(0 <= token < self._vocabulary for token in ids):
+            raise RefusedError(f"the prompt's tokens are not all in [0, {self._vocabulary})")
+        if not all(token < self._vocabulary for token, _ in asked.sampling.bias):
+            raise RefusedError(f"the tokens of logit_bias are not all in [0, {self._vocabulary})")
         if len(ids) + asked.sampling.max_tokens > self._context:
             raise RefusedError(
                 f"{len(ids)} prompt tokens and max_tokens {asked.sampling.max_tokens} "
