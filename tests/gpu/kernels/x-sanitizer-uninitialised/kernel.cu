@@ -25,7 +25,7 @@ extern "C" __global__ void rms_norm(const bf16* x, const bf16* weight, bf16* y, 
     part += v * v;
   }
   unsigned int before;
-  asm volatile("ld.global.u32 %0, [%1];" : "=r"(before) : "l"(scratch));
+  asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(before) : "l"(scratch));
   const float scale = rsqrtf(total_of_block(part) / hidden + eps);
   for (long long i = threadIdx.x; i < hidden; i += blockDim.x) out[i] = __float2bfloat16(__bfloat162float(in[i]) * scale * __bfloat162float(weight[i]));
 }
