@@ -56,7 +56,18 @@ def _flag(name: str, text: str) -> Argument:
 
 
 _DEPLOYMENT = (
-    *("render", "deploy", "status", "endpoint", "scale", "promote", "rollback", "logs", "delete"),
+    *(
+        "render",
+        "push",
+        "deploy",
+        "status",
+        "endpoint",
+        "scale",
+        "promote",
+        "rollback",
+        "logs",
+        "delete",
+    ),
 )
 _TOKEN_FILE = _option(
     "--token-file", "holds the token (default: .inferproof/http-token)", type=Path, metavar="FILE"
@@ -144,7 +155,7 @@ COMMANDS: tuple[Command, ...] = (
             _option("--replicas", "default: 1", type=int, default=1),
             _option("--gpus-each", "GPUs of a replica (default: 0)", type=int, default=0),
             _option("--model", "where the model lies there (default: as the target says)"),
-            _option("--to", "promote: the deployment that gets this version"),
+            _option("--to", "promote: what gets this version; push: REGISTRY/REPOSITORY"),
             _option("--out", "render: where to write", metavar="DIR"),
             _option("--wait-s", "default: 300", type=float, default=300.0),
         ),

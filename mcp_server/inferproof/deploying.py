@@ -77,6 +77,16 @@ def _render(args: argparse.Namespace, deployer: Deployer, keeper: Keeper) -> int
     return 0
 
 
+def _push(args: argparse.Namespace, deployer: Deployer, keeper: Keeper) -> int:
+    from inferproof.serving.deployers.docker import Docker
+
+    if not isinstance(deployer, Docker):
+        raise UsageError(f"{args.place} builds no images", hint="name a place of kind docker")
+    image = deployer.push(_release(args, keeper), _needed(args.to, "--to"))
+    show(image, {"ok": True, "image": image}, as_json=args.json)
+    return 0
+
+
 def _logs(args: argparse.Namespace, deployer: Deployer, keeper: Keeper) -> int:
     del keeper
     lines = list(deployer.logs(args.name, since_s=_DAY_S))
@@ -113,6 +123,7 @@ def _delete(args: argparse.Namespace, deployer: Deployer, keeper: Keeper) -> int
 
 _ACTIONS: Mapping[str, Callable[[argparse.Namespace, Deployer, Keeper], int]] = {
     "render": _render,
+    "push": _push,
     "deploy": _deploy,
     "status": _status,
     "endpoint": _endpoint,

@@ -3,6 +3,8 @@
 import hashlib
 import http.client
 import json
+import socket
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -21,6 +23,7 @@ import pytest
 from docker_daemon import BASE_IMAGE, import_base, running_daemon
 from inferproof.core.campaign import Limits
 from inferproof.core.errors import InfrastructureError, NotFound
+from inferproof.core.places import Cluster
 from inferproof.serving.deployers.base import Release, Service
 from inferproof.serving.deployers.docker import Docker
 from inferproof.serving.engines.base import Plan
@@ -265,6 +268,47 @@ def test_a_gpu_that_the_daemon_cannot_give_is_told_and_nothing_is_left(daemon: s
     with pytest.raises(InfrastructureError, match="not free"):
         place.deploy(Release(service=two, contents=asked.contents))
     assert place.delete("engine").phase == "absent"
+
+
+@contextmanager
+def registry(folder: Path) -> Generator[str]:
+    """Yield the address of an empty registry."""
+    program = which("docker-registry")
+    if program is None:
+        pytest.skip("docker-registry is not installed: apt-get install docker-registry")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    config = folder / "registry.yml"
+    config.write_text(
+        "version: 0.1\nlog: {level: error}\n"
+        f"storage: {{filesystem: {{rootdirectory: {folder}/images}}}}\n"
+        f"http: {{addr: '{address}'}}\n",
+        encoding="utf-8",
+    )
+    with subprocess.Popen([program, "serve", str(config)]) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while True:
+                try:
+                    ask(f"http://{address}", "/v2/")
+                    break
+                except OSError:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
+            yield address
+        finally:
+            process.terminate()
+
+
+def test_an_image_is_pushed_to_a_registry_and_named_by_its_digest(place: Docker, tmp_path: Path):
+    with registry(tmp_path) as address:
+        image = place.push(release(), f"{address}/engines/qwen")
+        assert Cluster(namespace="test", image=image).image == image
+        digest = image.partition("@")[2]
+        found = ask(f"http://{address}", f"/v2/engines/qwen/manifests/{digest}")
+        assert found["schemaVersion"] == 2
+    with pytest.raises(InfrastructureError, match="did not take the image"):
+        place.push(release(), f"{address}/engines/qwen")
 
 
 def test_an_unknown_base_image_or_daemon_is_told(daemon: str, tmp_path: Path):

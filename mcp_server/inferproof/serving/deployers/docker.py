@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from socket import AF_UNIX, socket
-from typing import cast
+from typing import Any, cast
 
 from docker import DockerClient
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
@@ -158,6 +158,29 @@ class Docker:
                     spot.client.images.remove(_image(service))  # pyright: ignore[reportUnknownMemberType]
             shutil.rmtree(spot.folder)
         return self.status(name)
+
+    def push(self, release: Release, repository: str) -> str:
+        """Build the image and push it to a registry; return its name there, by digest.
+
+        Who may push is for Docker's own configuration to say; nothing secret passes through here.
+
+        Raises:
+            InfrastructureError: the registry did not take it.
+        """
+        service = release.service
+        tag, digest = service.candidate[:32], ""
+        with self._spot(service.name) as spot:
+            self._build(spot.client, release)
+            api: Any = spot.client.api
+            api.tag(_image(service), repository, tag)
+            for row in api.push(repository, tag, stream=True, decode=True):
+                if "error" in row:
+                    raise InfrastructureError(
+                        f"{repository} did not take the image: {row['error']}",
+                        hint="may this account push there? see: docker login",
+                    )
+                digest = row.get("aux", {}).get("Digest", digest)
+        return f"{repository}@{digest}"
 
     def _settle(self, spot: replicas.Spot, service: Service) -> None:
         """Replace, one by one, what is no living replica of this version; then fit the number."""
