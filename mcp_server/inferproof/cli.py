@@ -56,18 +56,8 @@ def _flag(name: str, text: str) -> Argument:
 
 
 _DEPLOYMENT = (
-    *(
-        "render",
-        "push",
-        "deploy",
-        "status",
-        "endpoint",
-        "scale",
-        "promote",
-        "rollback",
-        "logs",
-        "delete",
-    ),
+    *("render", "push", "deploy", "status", "endpoint"),
+    *("scale", "promote", "rollback", "logs", "delete"),
 )
 _TOKEN_FILE = _option(
     "--token-file", "holds the token (default: .inferproof/http-token)", type=Path, metavar="FILE"
