@@ -240,7 +240,7 @@ def test_a_seed_repeats_a_draw_and_top_k_one_is_greedy(port: int):
         ({"prompt": "x", "logit_bias": {"99999": 1}}, "tokens of logit_bias are not all in"),
         ({"prompt": "x", "logit_bias": {"7": "high"}}, "'high' is not a number"),
         ({"prompt": "x", "logit_bias": {"the": 1}}, "logit_bias is {token id: number}"),
-        ({"prompt": "x", "tools": [{}]}, "tools [{}] is not supported"),
+        ({"prompt": "x", "tools": ["f"]}, "is not supported"),
         ({"prompt": "x", "frequency_penalty": 0.5}, "frequency_penalty"),
         ({"prompt": "x", "stop": [""]}, "stop"),
         ({"prompt": "x", "stream": "yes"}, "stream"),
