@@ -1,14 +1,23 @@
 """Multiple choice: which of several ways to go on does an engine find likeliest?"""
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from inferproof_remote.serving.client import Client, Completion, NoAnswer, Request, Row
+from inferproof_remote.serving.client import Answer, Completion, NoAnswer, Request, Row
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.vocabulary import Vocabulary
 
 
+class Scorer(Protocol):
+    """Whatever completes prompts."""
+
+    def complete(self, request: Request) -> Answer:
+        """Return the answer, or the error in its place."""
+        ...
+
+
 def chosen(
-    client: Client, features: Features, vocabulary: Vocabulary, prompt: str, options: Sequence[str]
+    client: Scorer, features: Features, vocabulary: Vocabulary, prompt: str, options: Sequence[str]
 ) -> int | None:
     """Return the index of the likeliest option, None if the engine gives nothing to tell by.
 
@@ -29,7 +38,7 @@ def chosen(
 
 
 def _whole(
-    client: Client, features: Features, vocabulary: Vocabulary, prompt: str, option: str
+    client: Scorer, features: Features, vocabulary: Vocabulary, prompt: str, option: str
 ) -> float | None:
     """Return the log-probability of an option after the prompt."""
     ids = (*vocabulary.leading, *vocabulary.encode(prompt + option))
@@ -50,7 +59,7 @@ def _whole(
 
 
 def _first_tokens(
-    client: Client,
+    client: Scorer,
     features: Features,
     vocabulary: Vocabulary,
     prompt: str,
@@ -67,7 +76,7 @@ def _first_tokens(
     return [None if each is None else _score(row, each, vocabulary) for each in firsts]
 
 
-def _answered(client: Client, asked: Request) -> Completion | None:
+def _answered(client: Scorer, asked: Request) -> Completion | None:
     answer = client.complete(asked)
     if isinstance(answer, NoAnswer):
         raise answer
