@@ -58,8 +58,7 @@ def examine_target(
 
     With `pin`, its host key is accepted for good if it has that fingerprint.
     """
-    from inferproof.hosts.slurm import slurm
-    from inferproof.hosts.ssh import Ssh, connect
+    from inferproof.hosts.ssh import connect
 
     reached: tuple[Check, ...] = ()
     if target.address is not None:
@@ -69,6 +68,13 @@ def examine_target(
             return (_broken("connection", error),)
         detail = f"{target.address}, host key known"
         reached = (Check(name="connection", state="found", detail=detail),)
+    return (*reached, *_worked_on(name, target, state_dir))
+
+
+def _worked_on(name: str, target: Target, state_dir: Path) -> tuple[Check, ...]:
+    from inferproof.hosts.slurm import slurm
+    from inferproof.hosts.ssh import Ssh
+
     is_cluster = target.host == "slurm"
     host = slurm(name, target, state_dir) if is_cluster else Ssh(name, target, state_dir)
     try:
@@ -77,13 +83,11 @@ def examine_target(
         queue = host.queue_says() if is_cluster else ""
     except InfrastructureError as error:
         what = "Slurm" if error.error_code == "unreachable" and is_cluster else "Python"
-        return (*reached, _broken(f"work folder {target.work} and {what}", error))
+        return (_broken(f"work folder {target.work} and {what}", error),)
     finally:
         host.close()
-    in_queue = (Check(name="Slurm", state="found", detail=queue),) if is_cluster else ()
     return (
-        *reached,
-        *in_queue,
+        *((Check(name="Slurm", state="found", detail=queue),) if is_cluster else ()),
         clock(there),
         *_packages(name, there),
         *_tools(there),
