@@ -5,6 +5,7 @@ are its own. Every log-probability told comes from the very forward that chose t
 """
 
 import inspect
+import math
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -234,10 +235,13 @@ class Loop:
 
 
 def pick(logits: Tensor, asked: Sampling, generator: torch.Generator | None) -> int:
-    """Return the next token: the most likely one, or a draw from what top-k and top-p leave."""
+    """Return the next token: the most likely one, or a draw from what the request leaves in."""
     if asked.temperature == 0:
         return int(logits.argmax())
     scaled = logits / asked.temperature
+    if asked.min_p > 0:
+        least = scaled.max() + math.log(asked.min_p)
+        scaled = scaled.masked_fill(scaled < least, float("-inf"))
     if 0 < asked.top_k < scaled.shape[-1]:
         least = scaled.topk(asked.top_k).values[-1]
         scaled = scaled.masked_fill(scaled < least, float("-inf"))

@@ -37,6 +37,7 @@ class Sampling:
     logprobs: int | None
     prompt_logprobs: int | None
     bias: tuple[tuple[int, float], ...] = ()
+    min_p: float = 0.0
 
 
 Message: TypeAlias = dict[str, str]
@@ -88,6 +89,7 @@ def parse(body: bytes, *, models: frozenset[str], chat: bool = False) -> Asked:
             logprobs=logprobs,
             prompt_logprobs=logprobs if echo and prompt_logprobs is None else prompt_logprobs,
             bias=_bias(table.get("logit_bias")),
+            min_p=_number(table, "min_p", 0.0, most=1.0),
         ),
         n=_choices(table, stream=_flag(table, "stream")),
         stop=_stops(table.get("stop")),
