@@ -15,7 +15,7 @@ setup: $(READY) $(AIPERF)/.ready
 $(READY): pyproject.toml constraints.txt .ci/system
 	.ci/system
 	test -x $(BIN)/python || python3 -m venv .venv
-	$(PINNED) $(BIN)/python -m pip install -q -e '.[local,search,dev]'
+	$(PINNED) $(BIN)/python -m pip install -q -e '.[local,search,cluster,dev]'
 	touch $@
 
 # The load generator's pins fight ours, so it has an environment of its own, where the bench looks.
@@ -36,16 +36,17 @@ test: setup
 	$(PYTEST) -m "alone and not zoo and not clients"
 
 # Two other MCP clients and two agent hosts, 1.7 GB, and the tests that drive them; no account.
-CLIENTS := node@22.23.3 @modelcontextprotocol/inspector@2.12.0 @anthropic-ai/claude-code@2.1.332 @openai/codex@0.171.0
+CLIENTS := node@22.23.3 @modelcontextprotocol/inspector@2.12.0 @anthropic-ai/claude-code@2.1.332 @openai/codex@0.171.0 @modelcontextprotocol/conformance@0.1.16
 clients: setup
 	mkdir -p .cache/clients
 	npm install --loglevel=error --no-fund --no-audit --prefix .cache/clients $(CLIENTS)
 	test -x .cache/clients/mcp-cli/bin/mcp-cli || python3 -m venv .cache/clients/mcp-cli
 	.cache/clients/mcp-cli/bin/pip install -q mcp-cli==0.20.1
-	$(PYTEST) -m clients tests/integration/test_clients.py tests/hosts
+	$(PYTEST) -m clients tests/integration/test_clients.py tests/integration/test_clients_http.py tests/hosts
 
 # Every cheat and every honest twin, and the server killed 20 times.
 zoo: setup
+	.ci/system zoo
 	$(PYTEST) -m zoo
 
 # On a machine with an NVIDIA GPU: cheats in device code and their honest twins; prints a table.
