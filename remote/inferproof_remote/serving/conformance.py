@@ -28,7 +28,7 @@ from inferproof_remote.serving.wire import Api, Wire
 Facts = dict[str, object]
 Check = Callable[[Subject], None]
 _KNOWN = 3
-_PLAIN_S = 20.0
+_PLAIN_S = 60.0
 _SHOWN = 300
 RESULTS: Mapping[type[Finding], str] = {
     Broken: "broken",

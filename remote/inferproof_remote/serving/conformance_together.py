@@ -1,6 +1,5 @@
 """Checks of many requests at once: all are answered, and whoever hangs up makes room."""
 
-import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -104,8 +103,9 @@ def _settled(
 
     def is_settled() -> bool:
         begun = [each for each in held if each.pieces]
-        well = all(each.pieces >= _UNDER_WAY for each in begun)
-        return (bool(begun) and well) or any(each.is_over for each in held)
+        if any(each.is_over for each in begun) or all(each.is_over for each in held):
+            return True
+        return bool(begun) and all(each.pieces >= _UNDER_WAY for each in begun)
 
     with watch:
         in_time = watch.wait_for(is_settled, subject.wire.client.timeout_s)
@@ -114,7 +114,9 @@ def _settled(
         early = not running or any(each.is_over for each in running)
     if early and not subject.ignores_eos:
         raise Unknown("the engine cannot be told to go on, so that nothing keeps a slot")
-    if early or not in_time:
+    if not in_time:
+        raise Unknown(f"{len(held)} long streams at once are not under way in time")
+    if early:
         raise Broken(f"of {len(held)} long streams at once, some end before their time")
     if not waiting:
         raise Inapplicable(f"all of {len(held)} streams go on at once: none has to wait")
@@ -126,11 +128,13 @@ def _settled(
 def _joined_by(
     waiting: Sequence[Held], others: Sequence[Held], watch: threading.Condition, limit_s: float
 ) -> None:
-    with watch, contextlib.suppress(TimeoutError):
-        watch.wait_for(
+    with watch:
+        in_time = watch.wait_for(
             lambda: any(each.pieces for each in waiting) or any(each.is_over for each in others),
             limit_s,
         )
         if any(each.pieces for each in waiting):
             return
+    if not in_time:
+        raise Unknown("nothing begins or ends in time after a request was hung up")
     raise Broken("a request that was hung up keeps its slot until others have ended")
