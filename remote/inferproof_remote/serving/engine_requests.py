@@ -73,8 +73,6 @@ def parse(body: bytes, *, models: frozenset[str], chat: bool = False) -> Asked:
     logprobs = _logprobs(table, chat=chat)
     echo = not chat and _flag(table, "echo")
     prompt_logprobs = _whole(table, "prompt_logprobs", None, least=0, most=_MOST_LOGPROBS)
-    options = table.get("stream_options")
-    usage = cast("dict[str, object]", options) if isinstance(options, dict) else {}
     with_ids = _flag(table, "return_token_ids")
     return Asked(
         prompt=_messages(table.get("messages")) if chat else _prompt(table.get("prompt")),
@@ -94,7 +92,7 @@ def parse(body: bytes, *, models: frozenset[str], chat: bool = False) -> Asked:
         n=_choices(table, stream=_flag(table, "stream")),
         stop=_stops(table.get("stop")),
         stream=_flag(table, "stream"),
-        stream_usage=usage.get("include_usage") is True,
+        stream_usage=_tells_usage(table.get("stream_options")),
         echo=echo,
         prompt_scores=prompt_logprobs is not None,
         with_ids=with_ids,
@@ -185,6 +183,11 @@ def _top_p(table: Mapping[str, object]) -> float:
     if value == 0:
         raise RefusedError("top_p 0 is outside (0, 1]")
     return value
+
+
+def _tells_usage(raw: object) -> bool:
+    options = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
+    return options.get("include_usage") is True
 
 
 def _stops(raw: object) -> tuple[str, ...]:
