@@ -1,4 +1,4 @@
-"""Refuses fields that the API does not have, and streams with all that event streams may have."""
+"""Refuses fields that neither the API nor its contract has, and streams with all that event streams may have."""
 
 import json
 
@@ -8,7 +8,7 @@ from model import Model
 KNOWN = {
     *("model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop", "n", "logprobs"),
     *("messages", "top_logprobs", "max_completion_tokens", "echo", "logit_bias"),
-    *("stream", "stream_options", "ignore_eos"),
+    *("stream", "stream_options", "ignore_eos", "top_k", "min_p"),
 }
 
 
