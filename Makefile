@@ -75,7 +75,7 @@ gpu-profile: setup
 # Every figure with its limit; all are measured even when one is missed.
 bench: setup
 	missed=0; for script in tests/bench/bench_*.py; do \
-		echo "== $$script"; $(BIN)/python "$$script" || missed=1; done; exit $$missed
+		echo "== $$script"; PYTHONPATH=tests $(BIN)/python "$$script" || missed=1; done; exit $$missed
 
 check: setup
 	$(BIN)/ruff check .

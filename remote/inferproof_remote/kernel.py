@@ -111,14 +111,12 @@ def parse_kernel(raw: object, *, fixed: Mapping[str, int], most: Mapping[str, in
         prepare=as_texts(table.get("prepare", []), "prepare"),
         reference=str(table["reference"]),
         yardstick=str(table["yardstick"]),
-        align=None if table.get("align") is None else str(table["align"]),
+        align=_word(table.get("align")),
         baselines=as_texts(table["baselines"], "baselines"),
         practice=tuple(_sizes(each, "practice") for each in _list(work["practice"])),
         draw=int(as_number(graded["draw"], "draw")),
         laws={name: _law(law) for name, law in as_table(graded["from"], "from").items()},
-        neighbours=tuple(
-            int(as_number(each, "neighbours")) for each in _list(graded.get("neighbours", []))
-        ),
+        neighbours=_integers(graded.get("neighbours", []), "neighbours"),
         timed=tuple(_ranges(each) for each in _list(timed["ranges"])),
         pairs=int(as_number(timed["pairs"], "pairs")),
         families=as_texts(table["inputs_like"], "inputs_like"),
@@ -129,8 +127,16 @@ def parse_kernel(raw: object, *, fixed: Mapping[str, int], most: Mapping[str, in
         mutants=as_texts(table["mutants"], "mutants"),
         roofline_bytes=str(roofline["bytes"]),
         roofline_flops=str(roofline["flops"]),
-        engages=None if table.get("engages") is None else str(table["engages"]),
+        engages=_word(table.get("engages")),
     )
+
+
+def _word(raw: object) -> str | None:
+    return None if raw is None else str(raw)
+
+
+def _integers(raw: object, name: str) -> tuple[int, ...]:
+    return tuple(int(as_number(each, name)) for each in _list(raw))
 
 
 def _extents(

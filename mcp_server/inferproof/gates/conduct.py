@@ -59,7 +59,7 @@ def _unsanitized(case: Case) -> Verdict | None:
         return None
     found = grade.gpu.sanitizer or ()
     ran = {str(each.tool) for each in found if each.errors is not None}
-    if ran == SANITIZER_TOOLS:
+    if not SANITIZER_TOOLS - ran:
         return None
     why = next((each.why for each in found if each.errors is None), "it was not asked")
     reason = f"not measured: compute-sanitizer, which the contract requires: {why}"

@@ -32,10 +32,10 @@ ON_A_GRID: tuple[Quantisation, ...] = (
     "fp8_per_tensor",
     "fp8_per_channel",
     "int8_per_channel",
-    "nvfp4",
     "mxfp4",
 )
-EVERY: tuple[Quantisation, ...] = (*ON_A_GRID, "int4_group_32", "int4_group_64", "int4_group_128")
+INT4: tuple[Quantisation, ...] = ("int4_group_32", "int4_group_64", "int4_group_128")
+EVERY: tuple[Quantisation, ...] = (*ON_A_GRID, "nvfp4", *INT4)
 sizes = st.floats(-1e4, 1e4, width=32)
 
 

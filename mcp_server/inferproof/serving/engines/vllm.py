@@ -21,13 +21,13 @@ def plan(wish: Wish) -> Plan:
         "--max-num-seqs": options.get("max_seqs", 16),
         "--max-num-batched-tokens": options.get("max_batched_tokens", 0),
         "--block-size": options.get("block_size", 0),
+        "--gpu-memory-utilization": options.get("gpu_memory", 0.0),
     }
     switches = {
         "enforce-eager": options.get("eager", False),
         "enable-prefix-caching": options.get("prefix_caching", True),
         "enable-chunked-prefill": options.get("chunked_prefill", True),
     }
-    memory = options.get("gpu_memory", 0.0)
     env = {
         **_QUIET,
         "VLLM_CPU_KVCACHE_SPACE": str(options.get("kv_cache_gib", 1)),
@@ -35,14 +35,13 @@ def plan(wish: Wish) -> Plan:
     }
     options.done()
     sized = [word for name, size in sizes.items() if size for word in (name, str(size))]
-    shares = ["--gpu-memory-utilization", f"{memory:g}"] if memory else []
     return Plan(
         engine="vllm",
         supervised=True,
         argv=(
             *("{python:vllm}", "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", "{model}", "--host", "127.0.0.1", "--port", "{port}"),
-            *("--dtype", dtype, *sized, *shares, *_TELLS),
+            *("--dtype", dtype, *sized, *_TELLS),
             *(f"--{'' if on else 'no-'}{name}" for name, on in switches.items()),
         ),
         env=env,
