@@ -10,7 +10,7 @@ GoldenCheck = Callable[[Path, str], None]
 TESTS = Path(__file__).parent
 # What is decided here depends on measured times: nothing else may run beside it.
 ALONE = frozenset(
-    {"test_aa", "test_engine_zoo", "test_grade", "test_serve_faults", "test_session", "test_zoo"}
+    {"test_engine_zoo", "test_grade", "test_serve_faults", "test_session", "test_zoo"}
 )
 SKIPPED_HERE = "skipped here but needed under CI"
 
