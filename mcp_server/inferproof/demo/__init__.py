@@ -1,8 +1,8 @@
 """The demo: a person's part by console commands, an agent's part by a real MCP client over stdio.
 
 Ends in 0 only if the honest kernel is accepted and promoted, an honest engine is found right,
-deployed and judged per metric against a baseline that plain search has tuned, every cheat is
-refused for its own reason, the record verifies, and one flipped byte in it is found.
+deployed and judged per metric (with search: against a baseline that plain search has tuned), every
+cheat is refused for its own reason, the record verifies, and one flipped byte in it is found.
 """
 
 import asyncio
@@ -28,22 +28,38 @@ from inferproof.demo.story import (
     Act,
 )
 
+_ENGINE_CONTRACT = "contracts/services/completions/contract.yaml"
+# The demo is short: fewer draws and pairs, no task file.
+_SHORTER = {
+    "contracts/kernels/rms_norm/contract.yaml": {
+        "draw: 8": "draw: 6",
+        "neighbours: [-1, 1]": "neighbours: [1]",
+        "pairs: 20": "pairs: 12",
+    },
+    _ENGINE_CONTRACT: {"tasks: {file: tasks.jsonl, margin: 0.1}\n": ""},
+}
 LOUD = "DEMO KEY: this campaign is sealed with a throw-away key; its approvals prove nothing."
 
 
-def run(*, keep: Path | None, model: Model, as_json: bool) -> int:
+def run(*, keep: Path | None, model: Model, search: bool, as_json: bool) -> int:
     """Play the demo in `keep`, or in a folder that is removed afterwards; return the exit code."""
     if keep is not None:
-        return _in_folder(_fresh(keep), model, as_json=as_json)
+        return _in_folder(_fresh(keep), model, search=search, as_json=as_json)
     with tempfile.TemporaryDirectory(prefix="inferproof-demo-") as folder:
-        return _in_folder(Path(folder) / "campaign", model, as_json=as_json)
+        return _in_folder(Path(folder) / "campaign", model, search=search, as_json=as_json)
 
 
-def _ask_for_search(campaign: Path) -> None:
-    """Write into the service's contract, as a person would, that its bar is a tuned baseline."""
-    contract = campaign / "contracts/services/completions/contract.yaml"
-    section = files("inferproof.demo").joinpath("search.yaml").read_text(encoding="utf-8")
-    contract.write_text(contract.read_text(encoding="utf-8") + section, encoding="utf-8")
+def _edit_contracts(campaign: Path, *, search: bool) -> None:
+    """Write into the contracts, as a person would before the seal, what the demo asks of them."""
+    for name, changes in _SHORTER.items():
+        text = (campaign / name).read_text(encoding="utf-8")
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        (campaign / name).write_text(text, encoding="utf-8")
+    if search:
+        section = files("inferproof.demo").joinpath("search.yaml").read_text(encoding="utf-8")
+        with (campaign / _ENGINE_CONTRACT).open("a", encoding="utf-8") as contract:
+            contract.write(section)
 
 
 def _fresh(folder: Path) -> Path:
@@ -52,27 +68,29 @@ def _fresh(folder: Path) -> Path:
     return folder.resolve()
 
 
-def _in_folder(campaign: Path, model: Model, *, as_json: bool) -> int:
+def _in_folder(campaign: Path, model: Model, *, search: bool, as_json: bool) -> int:
     warn(LOUD)
     served = f"{model.name}={model.folder}"
     _console("init", "--template", "demo", "--model", served, campaign=campaign)
-    _ask_for_search(campaign)
+    _edit_contracts(campaign, search=search)
     _console("seal", "--demo-key", campaign=campaign)
     with as_file(files("inferproof.demo")) as here:
-        played, search = asyncio.run(_agent(campaign, here))
+        played, found = asyncio.run(_agent(campaign, here, search=search))
     checks = _record(campaign)
     _console("report", "--out", str(campaign / "report.html"), campaign=campaign)
     ok = all(act.as_expected for act in played) and all(checks.values())
     if as_json:
         told = [act.told() for act in played]
-        show("", {"ok": ok, "acts": told, "search": search, "record": checks}, as_json=True)
+        show("", {"ok": ok, "acts": told, "search": found, "record": checks}, as_json=True)
     else:
-        _print_table(played, search, checks)
+        _print_table(played, found, checks)
     warn(f"report: {campaign / 'report.html'}" if campaign.exists() else "")
     return 0 if ok else 1
 
 
-async def _agent(campaign: Path, candidates: Path) -> tuple[tuple[Played, ...], str]:
+async def _agent(
+    campaign: Path, candidates: Path, *, search: bool
+) -> tuple[tuple[Played, ...], str]:
     """Play the agent's part: submit, have it judged, ask for a promotion; say what search found."""
     from mcp import Client
 
@@ -83,11 +101,16 @@ async def _agent(campaign: Path, candidates: Path) -> tuple[tuple[Played, ...], 
         played.append(await _act(player, ENGINE))
         warn("deploy: the engine as 2 replicas behind a balancer ...")
         warn(f"    {await player.deployed(ENGINE, replicas=2)}")
-        warn("search_config: the baseline's options, tried until the best is proved ...")
-        search = await player.searched()
-        warn(f"    {search}")
+        found = await _search(player) if search else "search: not asked for"
         played += [await _act(player, act) for act in (LOADED, *ENGINE_CHEATS)]
-    return tuple(played), search
+    return tuple(played), found
+
+
+async def _search(player: Player) -> str:
+    warn("search_config: the baseline's options, tried until the best is proved ...")
+    found = await player.searched()
+    warn(f"    {found}")
+    return found
 
 
 async def _act(player: Player, act: Act) -> Played:

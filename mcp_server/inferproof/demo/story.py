@@ -90,7 +90,7 @@ ENGINE = Act(
 # faster, per metric, this machine decides, or that it is too slow for its own load generator.
 LOADED = Act(
     folder="engines/static_cache",
-    trick="serves the sealed traffic as 2 replicas, beside the baseline that search tuned",
+    trick="serves the sealed traffic as 2 replicas, beside the baseline",
     tool="run_aiperf",
     outcomes=(Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL),
     codes=(
