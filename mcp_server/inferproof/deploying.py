@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -22,11 +23,14 @@ from inferproof.serving.deployers.process import Process
 from inferproof.serving.engines import candidate_plan
 
 _ASKS_A_PERSON = 4
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _POLL_S, _DAY_S = 1.0, 86400.0
 
 
 def deployment(args: argparse.Namespace) -> int:
     """Deploy, look at, change or end a deployment in a place of a target; return the exit code."""
+    for told in (args.name, *((args.to,) if args.to and args.action == "promote" else ())):
+        _require_label(told)
     keeper = Keeper.open(args.campaign)
     files = keeper.sealed()
     place = _place(files, args.target, args.place)
@@ -35,7 +39,7 @@ def deployment(args: argparse.Namespace) -> int:
     act = _ACTIONS[args.action]
     if args.action in _CHANGING and not place.is_test:
         subject = approvals.Subject(
-            action=f"{args.action} {args.name} in {args.place}",
+            action=f"{args.action} {args.name} in {args.place}{_details(args)}",
             candidate=keeper.candidates.get(_needed(args.candidate, "--candidate")).digest,
             target=args.target,
         )
@@ -45,6 +49,22 @@ def deployment(args: argparse.Namespace) -> int:
             show(told, {"ok": False, "approval_id": asked}, as_json=args.json)
             return _ASKS_A_PERSON
     return act(args, deployer, keeper)
+
+
+def _require_label(name: str) -> None:
+    """Refuse what could name anything but a deployment: names become folders and labels."""
+    if not _LABEL.fullmatch(name):
+        what = f"{name!r} is no name of a deployment"
+        raise UsageError(what, hint="a-z, 0-9 and - within, at most 40")
+
+
+def _details(args: argparse.Namespace) -> str:
+    """Return what else a person approves: all that changes what will run, or where."""
+    asked = {"to": args.to, "model": args.model}
+    counts = {"replicas": args.replicas - 1, "gpus-each": args.gpus_each}
+    told = [f"{name} {value}" for name, value in asked.items() if value]
+    told += [f"{name} {getattr(args, name.replace('-', '_'))}" for name, n in counts.items() if n]
+    return f" with {', '.join(told)}" if told else ""
 
 
 def _deploy(args: argparse.Namespace, deployer: Deployer, keeper: Keeper) -> int:

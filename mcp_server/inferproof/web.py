@@ -119,6 +119,7 @@ def serve_http(
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # who asks is who connects, whatever a header says
         timeout_graceful_shutdown=_GRACE_S,
     )
     asyncio.run(_run(_Uvicorn(config), at))

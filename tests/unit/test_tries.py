@@ -1,4 +1,4 @@
-"""Tries: what was judged on a contract's speed before, and what does not count as a try."""
+"""Tries: what was asked of a contract's speed before, and what does not count as a try."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -76,7 +76,26 @@ def tried(
     return made, outcome(made.job_id, code)
 
 
-def test_every_speed_verdict_on_the_contract_is_a_try_whoevers_candidate_it_was() -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        tried(0, Reason.NOT_MEASURED),
+        tried(0, Reason.INFRASTRUCTURE),
+        (attempt(0), outcome("job-0", Reason.WRONG_TOKENS, gate="fidelity")),
+        (attempt(0), None),
+    ],
+    ids=["not measured", "the bench failed", "refused", "cancelled, or not settled yet"],
+)
+def test_a_try_counts_however_it_ended(other: tuple[Attempt, OutcomeOfJob | None]) -> None:
+    assert counted(other) == EarlierTries(graded=1, final=0)
+
+
+def test_what_is_asked_later_is_no_earlier_try_whichever_is_settled_first() -> None:
+    jobs = [tried(0), (attempt(100), None), tried(1)]
+    assert counted(*jobs) == EarlierTries(graded=1, final=0)
+
+
+def test_every_try_on_the_contract_counts_whoevers_candidate_it_was() -> None:
     jobs = [tried(0), tried(1, Reason.ACCEPTED, candidate=OTHERS)]
     assert counted(*jobs) == EarlierTries(graded=2, final=0)
 
@@ -84,12 +103,10 @@ def test_every_speed_verdict_on_the_contract_is_a_try_whoevers_candidate_it_was(
 @pytest.mark.parametrize(
     "other",
     [
-        tried(0, Reason.NOT_MEASURED),
         tried(0, Reason.FINAL_USED),
         tried(0, purpose=Purpose.PRACTICE),
         tried(0, contract="images"),
-        (attempt(0), outcome("job-0", Reason.WRONG_TOKENS, gate="fidelity")),
-        (attempt(0), None),
+        tried(0, tool="check_numerics"),
     ],
 )
 def test_what_taught_nobody_anything_about_the_traffic_is_none(

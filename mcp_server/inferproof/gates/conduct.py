@@ -27,6 +27,7 @@ NEXT_STEPS = {
     Reason.PROCESS_LIMIT: "Start fewer threads and processes.",
 }
 WORST_FIRST = tuple(NEXT_STEPS)
+_ABSENT = "compute-sanitizer is not on this target"
 
 
 class Conduct:
@@ -52,17 +53,21 @@ class Conduct:
 
 
 def _unsanitized(case: Case) -> Verdict | None:
-    """Return why a graded check of device code lacks what its contract requires."""
+    """Return why a graded check of device code lacks compute-sanitizer's word.
+
+    Where the contract does not require it, only a target that has none passes without: a kernel
+    that keeps it from its end could do so on purpose.
+    """
     grade = case.evidence.grade
-    graded = case.evidence.purpose is Purpose.GRADED
-    if grade is None or grade.gpu is None or not graded or case.contract.sanitizer != "required":
+    if grade is None or grade.gpu is None or case.evidence.purpose is not Purpose.GRADED:
         return None
     found = grade.gpu.sanitizer or ()
     ran = {str(each.tool) for each in found if each.errors is not None}
-    if not SANITIZER_TOOLS - ran:
+    is_absent = not found or any(each.why.startswith(_ABSENT) for each in found)
+    if not SANITIZER_TOOLS - ran or (is_absent and case.contract.sanitizer != "required"):
         return None
     why = next((each.why for each in found if each.errors is None), "it was not asked")
-    reason = f"not measured: compute-sanitizer, which the contract requires: {why}"
+    reason = f"not measured: compute-sanitizer: {why}"
     return CLERK.doubts(Reason.NOT_MEASURED, reason, why)
 
 

@@ -2,7 +2,8 @@
 
 Both arms were asked the same in one job. Only tasks that both could be asked count:
 
-1. a task that the baseline answered and the candidate refused or broke off: `requests_failed`;
+1. a task that the baseline answered and the candidate refused or broke off, or did not score
+   though it scores others: `requests_failed`;
 2. one that either arm left without any answer, or that could not be read: not measured;
 3. the loss is beyond the margin, and more of the flips go against the candidate than chance allows
    (McNemar's exact test, one-sided 2.5 %): `worse_answers`;
@@ -25,6 +26,7 @@ CLERK = Clerk("tasks", __name__)
 ALPHA = 0.025
 RESAMPLES, MOST_DRAWS, LEAST_RESAMPLES = 2000, 1_000_000, 200
 SHOWN = 10
+CHOICE = "choice"
 JUDGED = frozenset({"right", "wrong"})
 NOT_ASKED = frozenset({"absent", "unscored"})
 LESS = "Compare the answers of both arms to the flipped tasks; look at what differs in numerics."
@@ -61,10 +63,11 @@ class TasksDone:
         candidate, baseline = (_results(serve, arm) for arm in ("candidate", "baseline"))
         if rules is None or serve is None or not candidate or not baseline:
             return CLERK.unmeasured("the answers of both arms to the tasks")
+        unanswered = {"failed", "absent"} | _withheld(serve, candidate)
         broken = [
             each
             for each, result in baseline.items()
-            if result in JUDGED and candidate.get(each, "failed") in ("failed", "absent")
+            if result in JUDGED and candidate.get(each, "failed") in unanswered
         ]
         shows = case.shows_numbers and not rules.private
         if broken:
@@ -163,6 +166,18 @@ def _results(serve: ServeFacts | None, arm: str) -> dict[str, str]:
         if facts.arm == arm and _is_table(facts):
             found = {**dict(zip(facts.ids, facts.results, strict=True)), **found}
     return found
+
+
+def _withheld(serve: ServeFacts, candidate: Mapping[str, str]) -> set[str]:
+    """Return that `unscored` is a refusal, where the engine gave scores for other choices."""
+    kinds = {
+        each: kind
+        for facts in serve.tasks
+        if _is_table(facts)
+        for each, kind in zip(facts.ids, facts.kinds, strict=True)
+    }
+    scores = any(kinds[each] == CHOICE and result in JUDGED for each, result in candidate.items())
+    return {"unscored"} if scores else set()
 
 
 def _is_table(facts: TaskFacts) -> bool:

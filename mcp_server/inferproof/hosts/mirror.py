@@ -17,6 +17,7 @@ MOST_BYTES = 4 << 30
 MOST_FILES = 20_000
 _QUESTION_S = 60.0
 _LONGEST_NAME = 1024
+_LATEST_NS = 1 << 62
 Left = tuple[str, int, int]
 Piece = tuple[str, int, int]
 
@@ -82,8 +83,10 @@ class Mirror:
         asked: list[Json] = [list(piece) for piece in pieces]
         fields: dict[str, Json] = {"job_id": job_id, "pieces": asked}
         answer = self._line.ask("fetch", fields, timeout_s=_QUESTION_S)
+        sizes = parsed(_Sizes, answer).sizes
+        _require_as_asked(pieces, sizes, len(answer.payload))
         start = 0
-        for (name, _, _), size in zip(pieces, parsed(_Sizes, answer).sizes, strict=True):
+        for (name, _, _), size in zip(pieces, sizes, strict=True):
             path = draft / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as stream:
@@ -91,12 +94,26 @@ class Mirror:
             start += size
 
 
+def _require_as_asked(pieces: Sequence[Piece], sizes: Sequence[int], payload_bytes: int) -> None:
+    """Refuse an answer that holds more, or less, than it says or was asked for."""
+    fits = len(sizes) == len(pieces) and sum(sizes) == payload_bytes
+    if not fits or any(
+        not 0 <= size <= most for size, (_, _, most) in zip(sizes, pieces, strict=True)
+    ):
+        raise InfrastructureError("the machine answered with other pieces of files than were asked")
+
+
 def _require_sane(files: Sequence[Left]) -> None:
-    for name, size, _ in files:
+    names = {name for name, _, _ in files}
+    for name, size, written_ns in files:
         parts = name.split("/")
         is_clean = name.isprintable() and len(name) <= _LONGEST_NAME and "\\" not in name
-        if not is_clean or size < 0 or {"", ".", ".."} & set(parts):
+        is_whole = size >= 0 and 0 <= written_ns < _LATEST_NS
+        is_folder_too = any("/".join(parts[:depth]) in names for depth in range(1, len(parts)))
+        if not (is_clean and is_whole) or is_folder_too or {"", ".", ".."} & set(parts):
             raise InfrastructureError(f"the job left a file named {name[:80]!r}, which is refused")
+    if len(names) < len(files):
+        raise InfrastructureError("the job left two files of one name, which is refused")
     if len(files) > MOST_FILES or sum(size for _, size, _ in files) > MOST_BYTES:
         what = f"the job left {len(files)} files with more than may be fetched"
         most = f"at most {MOST_FILES} files and {MOST_BYTES >> 30} GiB"

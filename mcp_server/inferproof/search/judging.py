@@ -16,7 +16,7 @@ from inferproof.core.search_facts import SearchFacts, Stage, TrialFacts
 from inferproof.core.service import Metric, Search
 from inferproof.core.serving_facts import ServeFacts
 from inferproof.core.space import Setting
-from inferproof.core.values import Digest, Outcome, Reason, Verdict
+from inferproof.core.values import Digest, Outcome, Verdict
 from inferproof.gates.audit import Audited
 from inferproof.gates.base import Clerk, Gate, ServiceCase
 from inferproof.gates.believability import Believable
@@ -59,8 +59,11 @@ class Tried:
 
     @property
     def counts(self) -> bool:
-        """Whether it says something about the configuration: the bench's own failures do not."""
-        return self.fault is None or self.fault.code is not Reason.INFRASTRUCTURE
+        """Whether it says something about the configuration.
+
+        The bench's failures do not, nor does a busy machine: else noise could end a search.
+        """
+        return self.fault is None or self.fault.outcome is Outcome.FAIL
 
     @property
     def score(self) -> float | None:

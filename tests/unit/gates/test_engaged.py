@@ -11,6 +11,7 @@ from inferproof.gates.compiled import Compiled
 from inferproof.gates.conduct import Conduct
 from unit.gates.test_gpu import on_gpu
 
+MISSING = "compute-sanitizer is not on this target; a person installs it"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 QGMMA, HMMA = "QGMMA.64x64x32.F32.E4M3.E4M3", "HMMA.16816.F32"
 
@@ -143,10 +144,17 @@ def test_a_required_sanitizer_that_did_not_run_leaves_it_open() -> None:
 
 
 def test_where_it_is_not_required_its_absence_is_told() -> None:
-    verdict = conducted(ran(None, "it is not there"), rule="where_present")
+    verdict = conducted(ran(None, MISSING), rule="where_present")
     assert verdict.outcome is Outcome.PASS
-    assert "not measured (memcheck: it is not there)" in verdict.reason
+    assert f"not measured (memcheck: {MISSING})" in verdict.reason
     assert "found nothing" in conducted(ran(), rule="where_present").reason
+
+
+def test_a_sanitizer_that_is_kept_from_its_end_leaves_it_open_under_every_rule() -> None:
+    for rule in ("required", "where_present"):
+        for found in (ran(None, "not every call was made"), ran()[:3]):
+            verdict = conducted(found, rule=rule)
+            assert (verdict.outcome, verdict.code) == (Outcome.INCONCLUSIVE, Reason.NOT_MEASURED)
 
 
 def test_practice_needs_no_sanitizer() -> None:

@@ -20,14 +20,19 @@ WORDS = {
 }
 
 
-def judged(candidate: str, baseline: str, *, purpose: str = "practice", **rules: object) -> Verdict:
-    """Judge answers written as letters: the first of each word, `n` none, `t` out of time."""
+def judged(
+    candidate: str, baseline: str, *, purpose: str = "practice", choices: int = 0, **rules: object
+) -> Verdict:
+    """Judge answers written as letters: the first of each word, `n` none, `t` out of time.
+
+    The first `choices` tasks are multiple choice.
+    """
     tables = [
         {
             "arm": arm,
             "restart": 0,
             "ids": [f"task-{number}" for number in range(len(letters))],
-            "kinds": ["exact"] * len(letters),
+            "kinds": ["choice" if number < choices else "exact" for number in range(len(letters))],
             "results": [WORDS[each] for each in letters],
             "digests": [DIGEST] * len(letters),
             "seconds": 1.0,
@@ -43,8 +48,10 @@ def judged(candidate: str, baseline: str, *, purpose: str = "practice", **rules:
     return TasksDone().judge(type(about).model_validate(body))
 
 
-def said(candidate: str, baseline: str, *, margin: float = 0.1) -> tuple[str, str]:
-    verdict = judged(candidate, baseline, margin=margin)
+def said(
+    candidate: str, baseline: str, *, margin: float = 0.1, choices: int = 0
+) -> tuple[str, str]:
+    verdict = judged(candidate, baseline, margin=margin, choices=choices)
     return verdict.outcome.value, verdict.code.value
 
 
@@ -101,6 +108,11 @@ def test_a_baseline_that_fails_is_not_held_against_the_candidate() -> None:
 def test_tasks_that_one_arm_cannot_be_asked_are_left_out() -> None:
     assert said("u" * 5 + "r" * 60, "r" * 65) == ("pass", "accepted")
     assert said("u" * 60, "r" * 60) == ("inconclusive", "not_measured")
+
+
+def test_scores_that_are_given_for_some_choices_and_withheld_for_others_are_refusals() -> None:
+    assert said("u" * 5 + "r" * 60, "r" * 65, choices=5) == ("pass", "accepted")
+    assert said("u" * 5 + "r" * 60, "r" * 65, choices=6) == ("fail", "requests_failed")
 
 
 @pytest.mark.parametrize(("candidate", "baseline"), [("", "r" * 60), ("r" * 60, ""), ("", "")])

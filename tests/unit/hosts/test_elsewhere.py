@@ -70,6 +70,19 @@ def test_more_than_may_be_fetched_is_not(tmp_path: Path, files: list[tuple[str, 
         asyncio.run(Mirror(Told(files), tmp_path).fetched("j1"))
 
 
+@pytest.mark.parametrize("files", [["a", "a"], ["a", "a/b"], ["a/b", "a"]])
+def test_names_that_cannot_all_be_files_are_refused(tmp_path: Path, files: list[str]):
+    with pytest.raises(InfrastructureError, match="refused"):
+        asyncio.run(Mirror(Told([(name, 1) for name in files]), tmp_path).fetched("j1"))
+
+
+def test_pieces_that_were_not_asked_for_are_not_written(tmp_path: Path):
+    line = Told([("result.json", 1)], content=b"x" * 1000)
+    with pytest.raises(InfrastructureError, match="other pieces"):
+        asyncio.run(Mirror(line, tmp_path / "mirror").fetched("j1"))
+    assert not list((tmp_path / "mirror").rglob("result.json"))
+
+
 def test_an_honest_job_is_fetched_whole_and_what_did_not_change_only_once(tmp_path: Path):
     line = Told([("result.json", 1), ("files/a b.txt", 1)])
     mirror = Mirror(line, tmp_path)

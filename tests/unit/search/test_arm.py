@@ -37,7 +37,7 @@ def test_what_crashes_or_breaks_the_model_is_recorded_with_its_reason_and_never_
     assert all(each.score is None and each.fault for each in broken)
 
 
-@pytest.mark.parametrize("fate", ["crashed", "never_healthy", "unfaithful", "client_saturated"])
+@pytest.mark.parametrize("fate", ["crashed", "never_healthy", "unfaithful"])
 def test_a_search_in_which_all_is_invalid_leaves_the_contracts_own_options(fate: str):
     bench = Bench(contract(), landscape=lambda _: fate)
     found = bench.searched().standing
@@ -49,6 +49,15 @@ def test_a_search_in_which_all_is_invalid_leaves_the_contracts_own_options(fate:
     assert bar is not None
     assert bar.options == bench.sealed.service.baseline.options
     assert bar.search == found.evidence
+
+
+def test_a_search_on_a_machine_that_is_too_busy_finds_nothing_and_is_not_done():
+    bench = Bench(contract(), landscape=lambda _: "client_saturated")
+    with pytest.raises(InfrastructureError, match="measured nothing"):
+        bench.searched()
+    bar = bench.arm().bar(bench.sealed, "local")
+    assert bar is not None
+    assert bar.search is None
 
 
 def test_the_fastest_that_is_broken_loses_to_default():

@@ -88,6 +88,24 @@ def test_any_other_place_waits_for_a_persons_approval_of_this_very_deployment(
     assert keeper.verify(keeper.head()).ok
 
 
+@pytest.mark.parametrize("name", ["..", "", "a/b", "-x", "UPPER"])
+def test_what_is_no_name_of_a_deployment_is_refused_before_anything_is_done(
+    campaign: tuple[Path, str], capsys: pytest.CaptureFixture[str], name: str
+):
+    folder = ["--campaign", str(campaign[0]), "--place", "try"]
+    assert main(["deployment", "delete", *folder, "--", name]) == 2
+    assert "no name of a deployment" in capsys.readouterr().err
+    assert (campaign[0] / ".inferproof/ledger.jsonl").is_file()
+
+
+def test_an_approval_covers_what_runs_and_where(
+    campaign: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+):
+    assert run(campaign, "deploy", "--model", "/other", "--replicas", "3") == 4
+    request = Keeper.open(campaign[0]).find_request(said(capsys)["approval_id"])
+    assert request.action == "deploy qwen in shop with model /other, replicas 3"
+
+
 def test_a_place_that_is_not_sealed_is_refused(
     campaign: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ):
