@@ -182,8 +182,12 @@ def test_twenty_clean_runs_raise_no_alarm(yardsticks: Yardsticks) -> None:
     assert [findings(engine, ALL, yardsticks) for _ in range(CLEAN_RUNS)] == [[]] * CLEAN_RUNS
 
 
-def test_an_engine_is_probed_by_content_and_passes_over_http(yardsticks: Yardsticks) -> None:
-    with served("--dtype", "bfloat16") as client:
+# In bfloat16 about one honest run in ten is refused, by a row that a batch computes otherwise.
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.zoo)])
+def test_an_engine_is_probed_by_content_and_passes_over_http(
+    yardsticks: Yardsticks, dtype: str
+) -> None:
+    with served("--dtype", dtype) as client:
         features = probe_engine(client, question(), yardsticks)
         assert features.as_facts() == {
             "prompt_logprobs": True,
