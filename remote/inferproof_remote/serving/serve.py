@@ -190,7 +190,7 @@ def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> 
             if restart == 0:
                 _examine(record, examiner, deployment, client, features)
             for shape in order.traffic if order.loads else ():
-                tell = record.teller(f"{shape['name']}, round {restart + 1}")
+                tell = record.teller(f"{shape['name']} on the {arm}, round {restart + 1}")
                 load = examiner.load(
                     client,
                     features,
