@@ -1,5 +1,6 @@
 """Whose program is at the other end of a connection, as the kernel tells it."""
 
+import errno
 import os
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -16,11 +17,23 @@ def is_apart(peer: tuple[str, int] | None, own: tuple[str, int] | None) -> bool:
     """
     if peer is None or own is None:
         return False
-    there = ip_address(peer[0])
-    if not there.is_loopback and there != ip_address(own[0]):
+    if not is_here(peer[0]):
         return True
     user = user_of(peer, own)
     return user is not None and user not in (0, os.geteuid())
+
+
+def is_here(host: str) -> bool:
+    """Whether an address is one of this machine's, whichever: the kernel lends out no other."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, 0, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST
+    )[0]
+    with socket.socket(family, kind, protocol) as tried:
+        try:
+            tried.bind(address)
+        except OSError as error:
+            return error.errno != errno.EADDRNOTAVAIL  # whoever cannot be told apart is not
+    return True
 
 
 def user_of(peer: tuple[str, int], own: tuple[str, int]) -> int | None:

@@ -3,12 +3,13 @@
 import hashlib
 import os
 import socket
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from inferproof.core.errors import UsageError
-from inferproof.peers import is_apart, user_of
+from inferproof.peers import is_apart, is_here, user_of
 from inferproof.web import Door, listener, open_door, token_in
 
 TOKEN = "t" * 43
@@ -118,6 +119,19 @@ def test_another_user_is_apart_and_root_never_is():
         os.waitpid(child, 0)
 
 
+def test_no_address_of_this_machine_is_another_machine():
+    """Whichever address the server was called at, and whichever the caller called from."""
+    table = Path("/proc/net/fib_trie").read_text(encoding="ascii").splitlines()
+    own = {
+        above.split()[1] for above, here in pairwise(table) if here.split()[1:] == ["host", "LOCAL"]
+    }
+    assert own
+    for peer in (*own, "127.9.9.9", "::1", "::ffff:127.0.0.1"):
+        assert is_here(peer)
+        assert not is_apart((peer, 9), ("127.0.0.1" if ":" not in peer else "::1", 8765))
+
+
 def test_another_machine_is_apart():
-    assert is_apart(("10.1.2.3", 5), ("10.0.0.1", 8765))
+    assert is_apart(("203.0.113.7", 5), ("127.0.0.1", 8765))
+    assert is_apart(("2001:db8::7", 5), ("::1", 8765))
     assert not is_apart(None, ("127.0.0.1", 8765))
