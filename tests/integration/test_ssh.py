@@ -254,6 +254,8 @@ def test_a_host_that_nobody_vouched_for_is_refused_until_a_person_pins_it(
 
         main([*doctor, "--pin", box.fingerprint])
         assert "found    connection" in capsys.readouterr().out
+        assert main([*doctor, "--pin", "SHA256:" + "A" * 43]) == 5
+        assert f"showed the host key {box.fingerprint}, not SHA256:AAAA" in capsys.readouterr().out
         state = campaign / ".inferproof"
         host = Ssh("b", target(entry), state)
         assert done(host, request(name(), "true")).status is JobStatus.DONE
@@ -267,6 +269,17 @@ def test_a_host_that_nobody_vouched_for_is_refused_until_a_person_pins_it(
             assert "CHANGED" in capsys.readouterr().out
         with pytest.raises(HostKeyRefused, match="CHANGED"):
             asyncio.run(Ssh("b", target(entry), state).state("any"))
+
+
+def test_a_revoked_host_key_is_refused_whoever_vouches_for_it(tmp_path: Path, box: Sshd):
+    public = (box.folder / "host_key.pub").read_text(encoding="ascii")
+    (tmp_path / "known").write_text(f"@revoked * {public}", encoding="ascii")
+    config = tmp_path / "config"
+    config.write_text(f"Host *\n  UserKnownHostsFile {tmp_path / 'known'}\n", encoding="ascii")
+    for said in (box.fingerprint, None):
+        host = machine(tmp_path, box, host_key=said, ssh_config=str(config))
+        with pytest.raises(HostKeyRefused, match="is revoked in"):
+            asyncio.run(host.state("any"))
 
 
 def test_a_sealed_host_key_is_the_only_one_that_counts(tmp_path: Path, box: Sshd):

@@ -9,6 +9,7 @@ from pathlib import Path
 import paramiko
 
 from inferproof.core.errors import InfrastructureError
+from inferproof.hosts.known_hosts import REVOKED, KnownKey, entries
 from inferproof.hosts.ssh_route import Hop
 
 PINS_FILE = "known_hosts"
@@ -38,19 +39,16 @@ class Pinned(paramiko.MissingHostKeyPolicy):
     ) -> None:
         """Return if the key has the fingerprint that a person said, else refuse it."""
         del client, hostname
-        shown = fingerprint(key)
+        refuse_revoked(self.hop, key)
         if self.fingerprint is None:
+            shown = fingerprint(key)
             raise HostKeyRefused(
                 f"{self.hop} is unknown; it showed the {key.get_name()} host key {shown}",
                 hint="compare it with what the machine's owner says (ssh-keygen -lf "
                 "/etc/ssh/ssh_host_ed25519_key.pub there), then a person runs: "
                 f"inferproof doctor --target {self.target} --pin {shown}",
             )
-        if self.fingerprint != shown:
-            raise HostKeyRefused(
-                f"{self.hop} showed the host key {shown}, not {self.fingerprint}",
-                hint="do not connect before you know why: another machine may be answering",
-            )
+        refuse_another(self.hop, key, self.fingerprint)
         if self.pins is not None:
             _keep(self.pins, self.hop.label, key)
 
@@ -58,11 +56,19 @@ class Pinned(paramiko.MissingHostKeyPolicy):
 def known_keys(hop: Hop, pins: Path) -> tuple[paramiko.PKey, ...]:
     """Return the host keys on record for a hop: pinned here, else known to OpenSSH."""
     for path in (pins, *map(Path, hop.known_hosts)):
-        if path.is_file():
-            found = paramiko.HostKeys(str(path)).lookup(hop.label)
-            if found:
-                return tuple(found.values())
+        told = [known.key for known in entries(path, hop.label) if not known.marker]
+        found = tuple(key for key in told if _revoked_in(hop, key) is None)
+        if found:
+            return found
     return ()
+
+
+def _revoked_in(hop: Hop, key: paramiko.PKey) -> Path | None:
+    """Return the file of OpenSSH that revokes this key of a hop, if one does."""
+    for path in map(Path, hop.known_hosts):
+        if KnownKey(REVOKED, key) in entries(path, hop.label):
+            return path
+    return None
 
 
 def refuse_revoked(hop: Hop, key: paramiko.PKey) -> None:
@@ -71,11 +77,24 @@ def refuse_revoked(hop: Hop, key: paramiko.PKey) -> None:
     Raises:
         HostKeyRefused: it does.
     """
-    for path in map(Path, hop.known_hosts):
-        lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
-        if any(line.startswith("@revoked") and key.get_base64() in line for line in lines):
-            what = f"the host key of {hop} is revoked in {path}"
-            raise HostKeyRefused(what, hint="ask the machine's owner for its new key")
+    path = _revoked_in(hop, key)
+    if path is not None:
+        what = f"the host key {fingerprint(key)} that {hop} showed is revoked in {path}"
+        raise HostKeyRefused(what, hint="ask the machine's owner for its new key")
+
+
+def refuse_another(hop: Hop, key: paramiko.PKey, said: str | None) -> None:
+    """Return if the key is the one that a person said, or if nobody said any.
+
+    Raises:
+        HostKeyRefused: it is another one.
+    """
+    shown = fingerprint(key)
+    if said not in (None, shown):
+        raise HostKeyRefused(
+            f"{hop} showed the host key {shown}, not {said}",
+            hint="do not connect before you know why: another machine may be answering",
+        )
 
 
 def changed(hop: Hop, shown: paramiko.PKey, expected: Sequence[paramiko.PKey]) -> HostKeyRefused:

@@ -14,10 +14,10 @@ from paramiko.ssh_exception import IncompatiblePeer
 
 from inferproof.core.errors import InfrastructureError, Unreachable
 from inferproof.hosts.ssh_keys import (
-    HostKeyRefused,
     Pinned,
     changed,
     known_keys,
+    refuse_another,
     refuse_revoked,
 )
 from inferproof.hosts.ssh_route import Hop
@@ -50,14 +50,13 @@ class Link:
 
     def __init__(self, hops: Sequence[Hop], trust: Trust) -> None:
         self._clients: list[paramiko.SSHClient] = []
-        try:
+        with contextlib.ExitStack() as unless_whole:
+            unless_whole.callback(self.close)
             for hop in hops:
                 last = hop is hops[-1]
                 asked = trust if last else Trust(target=trust.target, pins=trust.pins)
                 self._clients.append(_connected(hop, self._way_to(hop), asked))
-        except BaseException:
-            self.close()
-            raise
+            unless_whole.pop_all()
         beat = threading.Thread(target=self._beat, name=f"beat {hops[-1]}", daemon=True)
         beat.start()
 
@@ -140,20 +139,19 @@ def _connected(hop: Hop, way: socket.socket | paramiko.Channel, trust: Trust) ->
         client.get_host_keys().add(label, key.get_name(), key)
     pins = trust.pins if trust.keeps else None
     client.set_missing_host_key_policy(Pinned(hop, trust.target, trust.fingerprint, pins))
-    try:
-        _log_in(client, hop, way)
-    except paramiko.BadHostKeyException as error:
-        client.close()
-        raise changed(hop, error.key, known) from error
-    except HostKeyRefused:
-        client.close()
-        raise
-    except (paramiko.SSHException, OSError, EOFError) as error:
-        client.close()
-        raise _refused(hop, error) from error
-    transport = client.get_transport()
-    if transport is not None:
-        refuse_revoked(hop, transport.get_remote_server_key())
+    with contextlib.ExitStack() as unless_trusted:
+        unless_trusted.callback(client.close)
+        try:
+            _log_in(client, hop, way)
+        except paramiko.BadHostKeyException as error:
+            refuse_revoked(hop, error.key)
+            raise changed(hop, error.key, known) from error
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise _refused(hop, error) from error
+        transport = client.get_transport()
+        if transport is not None:
+            refuse_another(hop, transport.get_remote_server_key(), trust.fingerprint)
+        unless_trusted.pop_all()
     return client
 
 
