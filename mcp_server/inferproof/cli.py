@@ -8,20 +8,40 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TypedDict, Unpack
 
 from inferproof import __version__
 from inferproof.console import show_error, warn
 from inferproof.core.errors import InferproofError, InfrastructureError
 
 INTERRUPTED = 130
-Argument = tuple[tuple[str, ...], Mapping[str, Any]]
 Run = Callable[[argparse.Namespace], int]
+
+
+class More(TypedDict, total=False):
+    """What an argument has beside its name and help, as argparse takes it."""
+
+    action: str
+    choices: Sequence[str]
+    default: str | int | float | Sequence[str]
+    metavar: str
+    nargs: str
+    required: bool
+    type: Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument of a command."""
+
+    name: str
+    help: str
+    more: More
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,23 +63,19 @@ class Command:
         return getattr(import_module(f"inferproof.{module}"), name)
 
 
-def _positional(name: str, text: str, **more: Any) -> Argument:  # noqa: ANN401
-    return (name,), {"help": text, **more}
-
-
-def _option(name: str, text: str, **more: Any) -> Argument:  # noqa: ANN401
-    return (name,), {"help": text, **more}
+def _argument(name: str, text: str, **more: Unpack[More]) -> Argument:
+    return Argument(name=name, help=text, more=more)
 
 
 def _flag(name: str, text: str) -> Argument:
-    return (name,), {"help": text, "action": "store_true"}
+    return Argument(name=name, help=text, more={"action": "store_true"})
 
 
 _DEPLOYMENT = (
     *("render", "push", "deploy", "status", "endpoint"),
     *("scale", "promote", "rollback", "logs", "delete"),
 )
-_TOKEN_FILE = _option(
+_TOKEN_FILE = _argument(
     "--token-file", "holds the token (default: .inferproof/http-token)", type=Path, metavar="FILE"
 )
 COMMANDS: tuple[Command, ...] = (
@@ -68,13 +84,13 @@ COMMANDS: tuple[Command, ...] = (
         help="write a new campaign from a template",
         function="desk:init",
         arguments=(
-            _option(
+            _argument(
                 "--template",
                 "what to begin with",
                 choices=("kernel", "cpu-tiny", "engine-tiny", "demo"),
                 default="kernel",
             ),
-            _option("--model", "what engines serve: a folder, or NAME=FOLDER", metavar="MODEL"),
+            _argument("--model", "what engines serve: a folder, or NAME=FOLDER", metavar="MODEL"),
         ),
     ),
     Command(
@@ -89,8 +105,8 @@ COMMANDS: tuple[Command, ...] = (
         function="asking:serve",
         arguments=(
             _flag("--http", "streamable HTTP with a bearer token, for other users and machines"),
-            _option("--listen", "where", metavar="ADDRESS:PORT", default="127.0.0.1:8765"),
-            _option(
+            _argument("--listen", "where", metavar="ADDRESS:PORT", default="127.0.0.1:8765"),
+            _argument(
                 "--name",
                 "a further name of this server",
                 metavar="HOST",
@@ -105,8 +121,8 @@ COMMANDS: tuple[Command, ...] = (
         help="register the server and skills with an agent host",
         function="desk:install",
         arguments=(
-            _positional("host", "which host", choices=("claude", "codex")),
-            _option("--dir", "project to install into (default: the campaign)", type=Path),
+            _argument("host", "which host", choices=("claude", "codex")),
+            _argument("--dir", "project to install into (default: the campaign)", type=Path),
             _flag("--user", "codex: write $CODEX_HOME/config.toml instead of the project's"),
             _flag("--dry-run", "say what would be written, write nothing"),
             _flag("--force", "replace a differing entry of our own name"),
@@ -118,8 +134,8 @@ COMMANDS: tuple[Command, ...] = (
         function="asking:call",
         has_own_help=True,
         arguments=(
-            _positional("tool", "name of a tool", nargs="?"),
-            _positional("arguments", "a JSON object (default: {})", nargs="?", default="{}"),
+            _argument("tool", "name of a tool", nargs="?"),
+            _argument("arguments", "a JSON object (default: {})", nargs="?", default="{}"),
         ),
     ),
     Command(
@@ -127,8 +143,8 @@ COMMANDS: tuple[Command, ...] = (
         help="snapshot a folder as a candidate",
         function="asking:submit",
         arguments=(
-            _positional("folder", "folder with candidate.yaml", type=Path),
-            _option("--server", "upload it to this server", metavar="URL"),
+            _argument("folder", "folder with candidate.yaml", type=Path),
+            _argument("--server", "upload it to this server", metavar="URL"),
             _TOKEN_FILE,
         ),
     ),
@@ -137,17 +153,17 @@ COMMANDS: tuple[Command, ...] = (
         help="deploy an engine for users in a place of targets.yaml; look at it, roll it, end it",
         function="deploying:deployment",
         arguments=(
-            _positional("action", "what to do", choices=_DEPLOYMENT),
-            _positional("name", "the deployment's name: a-z, 0-9 and -"),
-            _option("--target", "default: local", default="local"),
-            _option("--place", "a place of the target", required=True),
-            _option("--candidate", "digest of the engine; for promote, what NAME must be"),
-            _option("--replicas", "default: 1", type=int, default=1),
-            _option("--gpus-each", "GPUs of a replica (default: 0)", type=int, default=0),
-            _option("--model", "where the model lies there (default: as the target says)"),
-            _option("--to", "promote: what gets this version; push: REGISTRY/REPOSITORY"),
-            _option("--out", "render: where to write", metavar="DIR"),
-            _option("--wait-s", "default: 300", type=float, default=300.0),
+            _argument("action", "what to do", choices=_DEPLOYMENT),
+            _argument("name", "the deployment's name: a-z, 0-9 and -"),
+            _argument("--target", "default: local", default="local"),
+            _argument("--place", "a place of the target", required=True),
+            _argument("--candidate", "digest of the engine; for promote, what NAME must be"),
+            _argument("--replicas", "default: 1", type=int, default=1),
+            _argument("--gpus-each", "GPUs of a replica (default: 0)", type=int, default=0),
+            _argument("--model", "where the model lies there (default: as the target says)"),
+            _argument("--to", "promote: what gets this version; push: REGISTRY/REPOSITORY"),
+            _argument("--out", "render: where to write", metavar="DIR"),
+            _argument("--wait-s", "default: 300", type=float, default=300.0),
         ),
     ),
     Command(
@@ -155,11 +171,11 @@ COMMANDS: tuple[Command, ...] = (
         help="play the demo: one honest kernel, several cheats",
         function="asking:demo",
         arguments=(
-            _option("--keep", "keep the demo's campaign in this folder", type=Path),
+            _argument("--keep", "keep the demo's campaign in this folder", type=Path),
             _flag(
                 "--search", "first tune the engines' baseline by plain search: the bar is higher"
             ),
-            _option(
+            _argument(
                 "--model", "what its engines serve", choices=("tiny", "smollm2"), default="tiny"
             ),
         ),
@@ -168,19 +184,19 @@ COMMANDS: tuple[Command, ...] = (
         name="approve",
         help="approve what a tool asked a person for",
         function="desk:approve",
-        arguments=(_positional("approval_id", "as the tool's result names it"),),
+        arguments=(_argument("approval_id", "as the tool's result names it"),),
     ),
     Command(
         name="note",
         help="leave a note that the agent sees",
         function="desk:note",
-        arguments=(_positional("text", "what to say"),),
+        arguments=(_argument("text", "what to say"),),
     ),
     Command(
         name="verify",
         help="check the record again: 0 good, 1 altered",
         function="desk:verify",
-        arguments=(_option("--head", "a head that you kept elsewhere, 64 hex digits"),),
+        arguments=(_argument("--head", "a head that you kept elsewhere, 64 hex digits"),),
     ),
     Command(
         name="render",
@@ -188,7 +204,7 @@ COMMANDS: tuple[Command, ...] = (
         function="desk:render",
         arguments=(
             _flag("--check", "only say whether the shipped skills are as rendered; 1 if not"),
-            _option("--library", "write the shipped contracts' skills here", type=Path),
+            _argument("--library", "write the shipped contracts' skills here", type=Path),
         ),
     ),
     Command(
@@ -196,12 +212,12 @@ COMMANDS: tuple[Command, ...] = (
         help="list and add shipped contracts, or import a FlashInfer-Trace definition",
         function="importing:contracts",
         arguments=(
-            _positional("action", "what to do", choices=("list", "add", "import")),
-            _positional(
+            _argument("action", "what to do", choices=("list", "add", "import")),
+            _argument(
                 "what", "add: a shipped contract; import: a JSON file", nargs="?", metavar="WHAT"
             ),
-            _option("--workloads", "its workloads, JSON lines", type=Path, metavar="FILE"),
-            _option("--out", "import: the new contract folder", type=Path, metavar="DIR"),
+            _argument("--workloads", "its workloads, JSON lines", type=Path, metavar="FILE"),
+            _argument("--out", "import: the new contract folder", type=Path, metavar="DIR"),
         ),
     ),
     Command(
@@ -209,8 +225,8 @@ COMMANDS: tuple[Command, ...] = (
         help="say what this machine, or a target elsewhere, lacks",
         function="desk:doctor",
         arguments=(
-            _option("--target", "a name in targets.yaml", metavar="T"),
-            _option(
+            _argument("--target", "a name in targets.yaml", metavar="T"),
+            _argument(
                 "--pin", "accept the target's host key if it is this: SHA256:...", metavar="FP"
             ),
         ),
@@ -219,7 +235,7 @@ COMMANDS: tuple[Command, ...] = (
         name="report",
         help="write the report as one HTML page",
         function="desk:report",
-        arguments=(_option("--out", "file (default: DIR/report.html)", type=Path),),
+        arguments=(_argument("--out", "file (default: DIR/report.html)", type=Path),),
     ),
     Command(name="head", help="print the ledger's head", function="desk:head"),
 )
@@ -270,8 +286,8 @@ def _parser() -> argparse.ArgumentParser:
         )
         if command.has_own_help:
             sub.add_argument("-h", "--help", action="store_true", help="show what it takes")
-        for names, options in command.arguments:
-            sub.add_argument(*names, **options)
+        for argument in command.arguments:
+            sub.add_argument(argument.name, help=argument.help, **argument.more)
         sub.add_argument(
             "--campaign", type=Path, default=Path(), metavar="DIR", help="default: this folder"
         )
