@@ -6,6 +6,10 @@ best token is another. The upper end of the one-sided 97.5 % interval of the mea
 items must be within the contract's margin. By the rule `no_worse_than_original` the candidate is
 compared with the original itself.
 
+What was asked and could not be scored counts against the arm: of an arm with more than a tenth of
+it nothing is known, and for each row that the candidate lacks beyond the baseline's share, the
+interval's upper end is as far as if it were one nat worse and its best token another.
+
 Passing is not the end where both arms' outputs differ by more than the floor: a person approves
 what changes the output.
 """
@@ -25,10 +29,12 @@ from inferproof.gates.student import student
 CLERK = Clerk("quality", __name__)
 TAIL = 0.025
 LEAST_ITEMS = 4
+MOST_UNSCORED = 0.1
 LEAST_FLOOR_NATS = 1e-6
 MORE = "Ask the person in charge for more items or a wider margin."
 BETTER = "Quantise less, or find what this engine computes less precisely than the baseline."
 APPROVE = "A person compares the figures and approves, or keeps the baseline's precision."
+ARMS: tuple[Arm, Arm] = ("candidate", "baseline")
 KL, NLL, TOP1 = "KL", "negative log-likelihood", "share of other best tokens"
 ItemMeans = Mapping[int, float]
 
@@ -65,10 +71,13 @@ class QualityGate:
         rules = case.contract.quality
         if found is None or any(not _is_whole(each) for arm in found.arms for each in arm.scores):
             return CLERK.unmeasured("how good the output of both arms is")
+        if any(unscored(found, arm) > MOST_UNSCORED for arm in ARMS):
+            return CLERK.unmeasured(f"enough of what both arms were asked: {_scored(found)}")
         differences = list(compare(found, rules))
         if not {TOP1} <= {each.metric for each in differences}:
             return CLERK.unmeasured("enough items on both arms")
-        told = "; ".join(each.words for each in differences) if case.shows_numbers else ""
+        words = [*(each.words for each in differences), _scored(found)]
+        told = "; ".join(words) if case.shows_numbers else ""
         against = rules.rule.replace("_", " ")
         for each in differences:
             if each.low > each.margin:
@@ -97,6 +106,7 @@ def compare(found: QualityFacts, rules: Quality) -> Iterator[Difference]:
     ours, theirs = _metrics(candidate, baseline), _metrics(baseline, candidate)
     if rules.rule == "no_worse_than_original":
         theirs = _perfect(candidate, baseline)
+    lacking = max(0.0, unscored(found, "candidate") - unscored(found, "baseline"))
     margins = {KL: rules.kl_margin_nats, NLL: rules.nll_margin_nats, TOP1: rules.top1_margin}
     for metric, margin in margins.items():
         shared = sorted(ours[metric].keys() & theirs[metric].keys())
@@ -104,8 +114,20 @@ def compare(found: QualityFacts, rules: Quality) -> Iterator[Difference]:
             worse = [ours[metric][item] - theirs[metric][item] for item in shared]
             mean, low, high = interval(worse)
             yield Difference(
-                metric=metric, mean=mean, low=low, high=high, items=len(shared), margin=margin
+                metric=metric,
+                mean=mean,
+                low=low,
+                high=high + lacking,
+                items=len(shared),
+                margin=margin,
             )
+
+
+def unscored(found: QualityFacts, arm: Arm) -> float:
+    """Return the share of what an arm was asked that could not be scored; 1 without anything."""
+    tables = [table for each in found.arms if each.arm == arm for table in each.scores]
+    asked = sum(max(table.asked, len(table.position)) for table in tables)
+    return 1 - sum(len(table.position) for table in tables) / asked if asked else 1.0
 
 
 def apart(found: QualityFacts, rules: Quality) -> str:
@@ -138,6 +160,11 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     spread = statistics.stdev(values) / math.sqrt(len(values))
     half = student(TAIL, len(values) - 1) * spread
     return mean, mean - half, mean + half
+
+
+def _scored(found: QualityFacts) -> str:
+    shares = (f"{1 - unscored(found, arm):.1%} of the {arm}'s" for arm in ARMS)
+    return f"{' and '.join(shares)} rows scored"
 
 
 def _arm(found: QualityFacts, arm: Arm) -> FidelityFacts | None:

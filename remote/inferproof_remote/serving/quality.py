@@ -107,6 +107,11 @@ class Comparison:
                 ]
             path: ScoredPath = "prompt" if features.prompt_scores else "prefix"
             steps += [Step(path=path, prompts=(each,)) for each in prompts]
-            whole = Prompt(number=number, ids=ids, output_tokens=sizes.decode_tokens)
+            whole = Prompt(
+                number=number,
+                ids=ids,
+                output_tokens=sizes.decode_tokens,
+                may_end=not features.ignore_eos,
+            )
             steps.append(Step(path="decode", prompts=(whole,)))
         return Plan(steps=tuple(steps))

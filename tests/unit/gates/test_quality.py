@@ -102,3 +102,35 @@ def test_what_is_missing_is_inconclusive() -> None:
     assert judged(quality_facts(candidate=short)).code is Reason.NOT_MEASURED
     unread: Tree = torn | {"scores": [first | {"unreadable": 1}]}
     assert judged(quality_facts(candidate=unread)).code is Reason.NOT_MEASURED
+
+
+def lacking(arm: Tree, rows: int) -> Tree:
+    """Return an arm that was asked more rows in each table than were scored."""
+    more: list[Tree] = [each | {"asked": cast("int", each["asked"]) + rows} for each in tables(arm)]
+    return arm | {"scores": more}
+
+
+def test_rows_that_cannot_be_scored_count_against_the_arm_that_lacks_them() -> None:
+    hides = lacking(arm_facts("candidate"), 20)
+    for rule in ("no_worse_than_baseline", "no_worse_than_original"):
+        verdict = judged(quality_facts(candidate=hides), rule=rule)
+        assert (verdict.outcome, verdict.code) == (Outcome.INCONCLUSIVE, Reason.BELOW_RESOLUTION)
+        assert "97.0% of the candidate's" in verdict.reason
+
+
+def test_rows_that_both_arms_lack_alike_and_a_few_that_one_lacks_are_no_loss() -> None:
+    both = [lacking(arm_facts(arm), 40) for arm in ("candidate", "baseline")]
+    verdict = judged(quality_facts(candidate=both[0], baseline=both[1]))
+    assert verdict.outcome is Outcome.PASS, verdict
+    assert "94.1% of the candidate's and 94.1% of the baseline's rows scored" in verdict.reason
+    few = lacking(arm_facts("candidate"), 1)
+    assert judged(quality_facts(candidate=few)).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("arm", ["candidate", "baseline"])
+def test_an_arm_that_lacks_more_than_a_tenth_is_not_measured(arm: str) -> None:
+    both = {each: arm_facts(each) for each in ("candidate", "baseline")}
+    both[arm] = lacking(both[arm], 100)
+    verdict = judged(quality_facts(candidate=both["candidate"], baseline=both["baseline"]))
+    assert verdict.code is Reason.NOT_MEASURED
+    assert f"86.5% of the {arm}'s" in verdict.reason

@@ -1,10 +1,17 @@
 """Both arms on the same windows: who is asked what, and how far apart their answers are."""
 
+from dataclasses import dataclass, replace
+
+import pytest
+
 from inferproof.core.quality import Quality
 from inferproof.core.serving_facts import Arm, QualityFacts
-from inferproof.gates.quality import compare
+from inferproof.gates.quality import compare, unscored
+from inferproof_remote.serving.client import Answer, Completion, Request, Row
+from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question
 from inferproof_remote.serving.quality import Comparison, Sizes
+from inferproof_remote.serving.rows import TokenRef
 from unit.remote.test_audit import YARDSTICKS
 from unit.remote.test_fidelity import CORPUS, RULES, TELLS, Teller
 from unit.remote.test_paths import LISTS, Lister
@@ -13,13 +20,16 @@ SIZES = Sizes(items=6, tokens=10, decode_tokens=4)
 DECLARED = {"candidate": "none", "baseline": "none"}
 
 
-def compared(candidate: Teller, baseline: Teller, *, lists: bool = True) -> QualityFacts:
+def compared(
+    candidate: Teller, baseline: Teller, *, lists: bool = True, features: Features | None = None
+) -> QualityFacts:
     """Return what is measured of two engines."""
+    shown = features or (LISTS if lists else TELLS)
     question = Question(rules=RULES, corpus=CORPUS, bits=b"bits")
     comparison = Comparison(question, YARDSTICKS, SIZES)
     engines: dict[Arm, Teller] = {"candidate": candidate, "baseline": baseline}
     for arm, engine in engines.items():
-        comparison.add(arm, 0, engine, LISTS if lists else TELLS)
+        comparison.add(arm, 0, engine, shown)
     return QualityFacts.model_validate(comparison.facts(DECLARED))
 
 
@@ -57,3 +67,39 @@ def test_other_bits_ask_other_windows() -> None:
         found = QualityFacts.model_validate(comparison.facts(DECLARED))
         asked.append([at for table in found.arms[0].scores for at in table.position])
     assert asked[0] != asked[1]
+
+
+@dataclass(frozen=True)
+class Ender(Lister):
+    """An engine that ends its text where the model does, whatever it is told."""
+
+    def complete(self, request: Request) -> Answer:
+        return super().complete(replace(request, ignore_eos=False))
+
+
+def test_what_a_text_that_ended_does_not_have_is_not_asked() -> None:
+    found = compared(Ender(), Ender(), features=replace(LISTS, ignore_eos=False))
+    assert unscored(found, "candidate") == 0
+    decoded = [table for table in found.arms[0].scores if table.path == "decode"]
+    assert 0 < decoded[0].asked < SIZES.items * SIZES.decode_tokens
+
+
+@dataclass(frozen=True)
+class Mumbler(Lister):
+    """An engine whose lists name no token that there is, wherever it would be seen to be wrong."""
+
+    def complete(self, request: Request) -> Answer:
+        answer = super().complete(request)
+        assert isinstance(answer, Completion)
+        assert answer.rows
+        mute: dict[TokenRef, float] = {f"no such {each}": -float(each) for each in range(1, 6)}
+        rows = (Row(row.token, row.logprob, mute) if row.token == 3 else row for row in answer.rows)
+        return replace(answer, rows=tuple(rows))
+
+
+def test_rows_whose_lists_name_no_token_are_asked_and_not_scored() -> None:
+    found = compared(Mumbler(), Lister())
+    assert unscored(found, "candidate") > 0.05
+    assert unscored(found, "baseline") == 0
+    kl = next(each for each in compare(found, Quality(items=6)) if each.metric == "KL")
+    assert kl.high == pytest.approx(unscored(found, "candidate"))
