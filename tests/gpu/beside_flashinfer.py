@@ -72,13 +72,16 @@ def prepare(folder: Path, arch: str) -> None:
     """Compile every candidate, and write down what it launches."""
     folder.mkdir(parents=True, exist_ok=True)
     launches: dict[str, Any] = {}
+    sys.path.insert(0, str(KERNELS.parents[1]))
+    overlay: Any = importlib.import_module("gpu.overlay")
     for name in (*HONEST, *CHEATS):
         manifest = importlib.import_module("yaml").safe_load(
             (KERNELS / name / "candidate.yaml").read_bytes()
         )
         target = folder / f"{name}.cubin"
         command = ["nvcc", "-cubin", f"-arch={arch}", "-O3", "-std=c++17", "-o", str(target)]
-        subprocess.run([*command, str(KERNELS / name / manifest["source"])], check=True)
+        whole: Path = overlay.laid_out(KERNELS / name, folder / "laid out")
+        subprocess.run([*command, str(whole / manifest["source"])], check=True)
         launches[name] = manifest["launches"]
     (folder / "launches.json").write_text(json.dumps(launches), encoding="utf-8")
 

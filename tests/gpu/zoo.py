@@ -1,12 +1,15 @@
 """Cheats in device code and their honest twins: prepare jobs, judge what came back, print a table.
 
-python tests/gpu/zoo.py prepare JOBS          # here: one job folder for each candidate; --names
+python tests/gpu/zoo.py prepare JOBS          # here: one job folder for each candidate
 python3 tests/gpu/measure.py JOBS RESULTS     # on the machine with the GPU
 python tests/gpu/zoo.py judge JOBS RESULTS    # here: the server's own gates
+
+`--names` takes some rows only, `--shard i/n` every nth of them from the ith on.
 """
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +19,9 @@ from typing import Annotated, cast
 import yaml
 from pydantic import Field, TypeAdapter
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from gpu.overlay import laid_out
 from inferproof.backends import grade
 from inferproof.backends.base import Against, Work
 from inferproof.backends.grade import GradeOrder
@@ -83,6 +89,26 @@ class Scale:
     sanitize: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One of `of` parts of the zoo, which together are the whole."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """Return the part that `i/n` names."""
+        told = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+        if told is None or int(told[1]) > int(told[2]):
+            raise ValueError(f"{text} is no part: 1/4 to 4/4 are the four parts")
+        return cls(number=int(told[1]), of=int(told[2]))
+
+    def part(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return every `of`th row, so that rows alike fall into different parts."""
+        return rows[self.number - 1 :: self.of]
+
+
 def load_rows() -> tuple[Row, ...]:
     """Return the rows of zoo.yaml."""
     table: object = yaml.safe_load((HERE / "zoo.yaml").read_text(encoding="utf-8"))
@@ -124,7 +150,7 @@ def _scaled(contract: KernelContract, *, timing: bool) -> KernelContract:
 def prepare(jobs: Path, folder: Path, name: str, scale: Scale) -> None:
     """Lay out the job that grades the candidate in `folder`."""
     store = CandidateStore(jobs / "state")
-    candidate = store.add(folder)
+    candidate = store.add(laid_out(folder, jobs / "laid out"))
     work = Work(
         job_id=name,
         wall_s=300.0,
@@ -246,8 +272,10 @@ def main() -> int:
     parser.add_argument("jobs", type=Path)
     parser.add_argument("results", type=Path, nargs="?")
     parser.add_argument("--names", nargs="+", default=())
+    parser.add_argument("--shard", type=Shard.parse, default=Shard(number=1, of=1))
     given = parser.parse_args()
-    rows = [row for row in load_rows() if not given.names or row.folder in given.names]
+    named = [row for row in load_rows() if not given.names or row.folder in given.names]
+    rows = given.shard.part(named)
     if given.verb == "prepare":
         for row in rows:
             prepare(given.jobs, KERNELS / row.folder, row.folder, row.scale)
