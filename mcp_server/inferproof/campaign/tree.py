@@ -15,7 +15,7 @@ from inferproof.core.errors import FileFormatError
 
 IGNORED = frozenset({"__pycache__", ".git"})
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_PATH_LENGTH = 200
+_NAME_LENGTH, _PATH_LENGTH = 100, 155  # what the plainest tar can hold
 _DEPTH = 8
 
 
@@ -105,6 +105,8 @@ class _Walk:
         if not _NAME.fullmatch(path.name):
             allowed = "letters, digits, '_', and further on '.' and '-'"
             raise self._refuse(path, f"file name {path.name!r} is refused (allowed: {allowed})")
+        if len(path.name) > _NAME_LENGTH:
+            raise self._refuse(path, f"its name is longer than {_NAME_LENGTH} characters")
         if len(str(path)) > _PATH_LENGTH:
             raise self._refuse(path, f"its path is longer than {_PATH_LENGTH} characters")
 

@@ -11,6 +11,7 @@ from inferproof.core.errors import UsageError
 LIMITS = TreeLimits(files=500, size_bytes=16 << 20)
 MOST_BYTES = LIMITS.size_bytes + (LIMITS.files + 20) * 2 * tarfile.BLOCKSIZE
 _HINT = "pack it with: inferproof submit DIR --server URL"
+_BLOCK = tarfile.BLOCKSIZE
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
@@ -31,35 +32,48 @@ def unpack(data: bytes, folder: Path) -> None:
     Raises:
         UsageError: it holds anything but plain files with relative names, each once, within limits.
     """
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            for path, content in _files(archive):
-                place = folder / path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with place.open("xb") as file:
-                    file.write(content)
-    except (tarfile.TarError, EOFError) as exc:
-        raise UsageError(f"the upload is no whole tar file: {exc}", hint=_HINT) from exc
-    except (FileExistsError, NotADirectoryError) as exc:
-        raise UsageError("the upload names a file twice, or one below another", hint=_HINT) from exc
-
-
-def _files(archive: tarfile.TarFile) -> Iterator[tuple[PurePosixPath, bytes]]:
-    count = left = 0
-    left = LIMITS.size_bytes
-    for entry in archive:
-        count, left = count + 1, left - entry.size
+    count, left = 0, LIMITS.size_bytes
+    for name, content in _files(data):
+        count, left = count + 1, left - len(content)
         if count > LIMITS.files or left < 0:
             limits = f"{LIMITS.files} files of {LIMITS.size_bytes >> 20} MiB in all"
             raise UsageError(f"the upload is larger than {limits}", hint="submit sources alone")
-        source = archive.extractfile(entry) if entry.type in _PLAIN else None
-        if source is None:
-            raise UsageError(f"the upload holds {entry.name!r}, which is no plain file", hint=_HINT)
-        yield _path(entry.name), source.read()
+        place = folder / _path(name)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("xb") as file:
+                file.write(content)
+        except (FileExistsError, NotADirectoryError) as exc:
+            what = "the upload names a file twice, or one below another"
+            raise UsageError(what, hint=_HINT) from exc
+
+
+def _files(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield name and bytes of each plain file, header by header: nothing in it is nested."""
+    at = 0
+    while (block := data[at : at + _BLOCK]) != bytes(_BLOCK):
+        entry = _header(block)
+        if entry.type not in _PLAIN:
+            raise UsageError(
+                f"the upload holds {entry.name[:100]!r}, which is no plain file with a short name",
+                hint=_HINT,
+            )
+        start, end = at + _BLOCK, at + _BLOCK + entry.size
+        if entry.size < 0 or end > len(data):
+            raise UsageError(f"the upload is no whole tar file: it ends in {entry.name!r}")
+        yield entry.name, data[start:end]
+        at = end + -entry.size % _BLOCK
+
+
+def _header(block: bytes) -> tarfile.TarInfo:
+    try:
+        return tarfile.TarInfo.frombuf(block, encoding="utf-8", errors="strict")
+    except (tarfile.TarError, UnicodeDecodeError) as exc:
+        raise UsageError(f"the upload is no whole tar file: {exc}", hint=_HINT) from exc
 
 
 def _path(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
-    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
+    if path.is_absolute() or not path.parts or ".." in path.parts:
         raise UsageError(f"the upload names {name!r}, which leads outside", hint=_HINT)
     return path

@@ -190,7 +190,7 @@ SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
     "option name": (lambda f: (f / "-o").touch(), "file name '-o' is refused"),
     "odd name": (lambda f: (f / "a\nb").touch(), r"file name 'a\\nb' is refused"),
     "name in bytes": (_name_in_bytes, "is refused"),
-    "long name": (lambda f: (f / ("n" * 201)).touch(), "longer than 200"),
+    "long name": (lambda f: (f / ("n" * 201)).touch(), "longer than 100"),
     "large": (lambda f: _fill(f, files=1, size_bytes=(16 << 20) + 1), "larger than 16384 KiB"),
     "large together": (lambda f: _fill(f, files=5, size_bytes=4 << 20), "more than 16 MiB"),
     "many": (lambda f: _fill(f, files=501, size_bytes=0), "more than 500 files"),

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from inferproof.campaign import uploads
-from inferproof.core.errors import UsageError
+from inferproof.campaign.tree import read_tree
+from inferproof.core.errors import FileFormatError, UsageError
 
 FILES = {"candidate.yaml": b"contract: x\n", "src/kernel.cpp": b"int x;\n", "empty": b""}
 
@@ -92,9 +93,53 @@ def test_more_than_a_candidate_may_hold_is_refused(tmp_path: Path, make: Callabl
         uploads.unpack(make(), tmp_path)
 
 
+def test_every_file_that_a_folder_may_have_can_be_packed(tmp_path: Path):
+    names = ["f" * 100, "d" * 100 + "/" + "f" * 54, "d" * 54 + "/" + "f" * 100]
+    names.append("/".join([*"abcdefg", "h" * 100, "i" * 40]))
+    for name in names:
+        path = tmp_path / "from" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    found = read_tree(tmp_path / "from")
+    (tmp_path / "to").mkdir()
+    uploads.unpack(uploads.packed(found), tmp_path / "to")
+    assert read_tree(tmp_path / "to") == found
+
+
+@pytest.mark.parametrize("name", ["f" * 101, "d" * 100 + "/" + "f" * 55])
+def test_a_name_that_cannot_be_packed_is_refused_by_its_folder(tmp_path: Path, name: str):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(FileFormatError, match="is longer than"):
+        read_tree(tmp_path)
+
+
+def nested(kind: bytes, depth: int) -> bytes:
+    record = b"9 path=a\n"
+    return tar_of(*[entry("x", record, kind)] * depth, entry("a", b"x"))
+
+
+ODD = {
+    "a name of 300 bytes": tar_of(entry("f" * 300, b"x")),
+    "a long path of short names": tar_of(entry("/".join(["d" * 50] * 60), b"x")),
+    "nested headers": nested(tarfile.XHDTYPE, 2000),
+    "nested headers of old": nested(tarfile.GNUTYPE_LONGNAME, 2000),
+    "a header for all": nested(tarfile.XGLTYPE, 1),
+    "a name in no encoding": tarfile.TarInfo("\udcff").tobuf(tarfile.USTAR_FORMAT) + bytes(1024),
+}
+
+
+@pytest.mark.parametrize("data", ODD.values(), ids=ODD)
+def test_names_that_only_extensions_can_say_are_refused(tmp_path: Path, data: bytes):
+    with pytest.raises(UsageError, match="the upload"):
+        uploads.unpack(data, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 DAMAGED = {
     "no tar": b"hello" * 300,
     "empty": b"",
+    "no end": tar_of(entry("a", b"x"))[:1024],
     "cut": tar_of(entry("a", bytes(4096)))[:2000],
     "compressed": gzip.compress(tar_of(entry("a", b"x"))),
 }
