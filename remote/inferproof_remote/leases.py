@@ -14,10 +14,18 @@ import time
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
 
 from inferproof_remote import job, processes
 from inferproof_remote.incidents import BenchError
+from inferproof_remote.lease_records import (
+    Holder,
+    Record,
+    Ticket,
+    ahead,
+    is_newest,
+    read_record,
+    read_ticket,
+)
 
 FOLDER = "/var/tmp/inferproof-leases"  # noqa: S108 (whose it is and who may write there is checked)
 FAKE = "fake-"
@@ -37,46 +45,6 @@ class Wish:
     folder: Path
     owner: str
     held_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
-    """A place in the queue; the lower number came first."""
-
-    number: int
-    job: str
-    gpus: tuple[str, ...]
-    exclusive: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A job that was given a GPU, and the one process that holds its lock."""
-
-    owner: str
-    job: str
-    pid: int
-    start_ticks: int
-    token: int
-    mode: str
-    since: float
-    until: float
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether that very process is there."""
-        found = processes.find(self.pid)
-        return found is not None and found.start_ticks == self.start_ticks and found.state != "Z"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """What is known of one GPU: its newest tokens, who was given it, how long it is held."""
-
-    token: int = 0
-    exclusive_token: int = 0
-    mean_held_s: float | None = None
-    holders: tuple[Holder, ...] = ()
 
 
 def wish_of(spec: Mapping[str, object], wall_s: float) -> Wish | None:
@@ -102,23 +70,6 @@ def wish_of(spec: Mapping[str, object], wall_s: float) -> Wish | None:
         owner=str(asked.get("owner", "")),
         held_s=min(wall_s, job.as_number(asked.get("held_s", wall_s), "held_s")),
     )
-
-
-def ahead(ticket: Ticket, queue: Iterable[Ticket]) -> tuple[Ticket, ...]:
-    """Return who must be served before `ticket`: who came earlier and cannot share with it."""
-    mine = set(ticket.gpus)
-    return tuple(
-        other
-        for other in queue
-        if other.number < ticket.number
-        and mine.intersection(other.gpus)
-        and (ticket.exclusive or other.exclusive)
-    )
-
-
-def is_newest(record: Record, token: int, *, exclusive: bool) -> bool:
-    """Whether nobody was given the GPU since who cannot share it with the holder of `token`."""
-    return record.token == token if exclusive else record.exclusive_token < token <= record.token
 
 
 class Lease:
@@ -188,7 +139,7 @@ class Yard:
         for path in sorted(self._tickets.glob("[0-9]*")):
             if _is_free(path):
                 path.unlink(missing_ok=True)
-            elif (ticket := _ticket(path)) is not None:
+            elif (ticket := read_ticket(path)) is not None:
                 found.append(ticket)
         return tuple(found)
 
@@ -206,22 +157,20 @@ class Yard:
 
     def record(self, gpu: str) -> Record:
         """Return what is known of a GPU."""
-        try:
-            raw = job.as_table(json.loads((self._folder / f"{gpu}.json").read_bytes()), gpu)
-        except FileNotFoundError:
-            return Record()
-        except ValueError as error:
-            raise BenchError(f"{self._folder / gpu}.json was damaged: {error}") from error
-        rows = cast("list[dict[str, object]]", raw["holders"])
-        holders = tuple(Holder(**row) for row in rows)  # pyright: ignore[reportArgumentType]
-        return Record(**{**raw, "holders": holders})  # pyright: ignore[reportArgumentType]
+        return read_record(self._path(gpu))
 
     def confirms(self, gpu: str, holder: Holder, file: int) -> bool:
-        """Whether `file` is the lock that everyone sees and `holder` its newest."""
+        """Whether `file` is the lock that everyone sees and `holder` its newest.
+
+        Both files are touched: what nobody touches for weeks is swept away on many machines.
+        """
         try:
             seen = (self._folder / f"{gpu}.lock").stat()
         except FileNotFoundError:
             return False
+        os.utime(file)
+        with contextlib.suppress(OSError):  # another user who shares the GPU wrote it last
+            os.utime(self._path(gpu))
         mine = os.fstat(file)
         same = (seen.st_dev, seen.st_ino) == (mine.st_dev, mine.st_ino)
         exclusive = holder.mode == "exclusive"
@@ -308,7 +257,10 @@ class Yard:
         return holder
 
     def _write(self, gpu: str, record: Record) -> None:
-        job.write_atomically(self._folder / f"{gpu}.json", json.dumps(asdict(record)))
+        job.write_atomically(self._path(gpu), json.dumps(asdict(record)))
+
+    def _path(self, gpu: str) -> Path:
+        return self._folder / f"{gpu}.json"
 
 
 class Place:
@@ -359,7 +311,10 @@ def _disk_kind(folder: Path) -> str:
 
 
 def _open_lock(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+    """Return a lock file, opened and touched."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+    os.utime(file)
+    return file
 
 
 def _lock(file: int, mode: int) -> bool:
@@ -380,17 +335,3 @@ def _is_free(path: Path) -> bool:
         return _lock(file, fcntl.LOCK_SH)
     finally:
         os.close(file)
-
-
-def _ticket(path: Path) -> Ticket | None:
-    """Return what a ticket says; None if it was taken away meanwhile."""
-    try:
-        raw = job.as_table(json.loads(path.read_bytes()), path.name)
-    except FileNotFoundError:
-        return None
-    return Ticket(
-        number=int(job.as_number(raw["number"], "number")),
-        job=str(raw["job"]),
-        gpus=job.as_texts(raw["gpus"], "gpus"),
-        exclusive=raw["exclusive"] is True,
-    )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from inferproof_remote import cuda_nvml, job
 from inferproof_remote.incidents import BenchError
-from inferproof_remote.leases import FAKE, Lease, Place, Ticket, Wish, Yard, ahead
+from inferproof_remote.lease_records import Ticket, ahead
+from inferproof_remote.leases import FAKE, Lease, Place, Wish, Yard
 from inferproof_remote.mounts import LEASED
 from inferproof_remote.remains import end_remains
 

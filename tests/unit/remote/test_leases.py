@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import signal
@@ -5,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from inferproof_remote import leases
+from inferproof_remote import lease_records, leases
 from inferproof_remote.incidents import BenchError
 from inferproof_remote.job import JobFormatError
-from inferproof_remote.leases import Lease, Place, Record, Ticket, Wish, Yard
+from inferproof_remote.lease_records import Record, Ticket
+from inferproof_remote.leases import Lease, Place, Wish, Yard
 
 HELD_S = 60.0
 
@@ -55,26 +57,26 @@ def dead_holder(folder: Path) -> str:
 
 def test_who_came_earlier_and_wants_the_same_gpu_is_ahead():
     queue = (ticket(1, "a"), ticket(2, "b"), ticket(3, "a", "b"), ticket(4, "a"))
-    assert [each.number for each in leases.ahead(queue[3], queue)] == [1, 3]
-    assert leases.ahead(queue[1], queue) == ()
+    assert [each.number for each in lease_records.ahead(queue[3], queue)] == [1, 3]
+    assert lease_records.ahead(queue[1], queue) == ()
 
 
 def test_who_can_share_a_gpu_waits_only_for_who_cannot():
     first, alone, last = ticket(1, "a", exclusive=False), ticket(2, "a"), ticket(3, "a")
     last = ticket(3, "a", exclusive=False)
-    assert leases.ahead(last, (first, alone, last)) == (alone,)
-    assert leases.ahead(last, (first, last)) == ()
+    assert lease_records.ahead(last, (first, alone, last)) == (alone,)
+    assert lease_records.ahead(last, (first, last)) == ()
 
 
 def test_an_exclusive_token_is_old_once_any_other_was_given():
-    assert leases.is_newest(Record(token=3, exclusive_token=3), 3, exclusive=True)
-    assert not leases.is_newest(Record(token=4, exclusive_token=3), 3, exclusive=True)
+    assert lease_records.is_newest(Record(token=3, exclusive_token=3), 3, exclusive=True)
+    assert not lease_records.is_newest(Record(token=4, exclusive_token=3), 3, exclusive=True)
 
 
 def test_a_shared_token_is_old_once_an_exclusive_one_was_given():
-    assert leases.is_newest(Record(token=5, exclusive_token=2), 3, exclusive=False)
-    assert not leases.is_newest(Record(token=5, exclusive_token=4), 3, exclusive=False)
-    assert not leases.is_newest(Record(), 3, exclusive=False)
+    assert lease_records.is_newest(Record(token=5, exclusive_token=2), 3, exclusive=False)
+    assert not lease_records.is_newest(Record(token=5, exclusive_token=4), 3, exclusive=False)
+    assert not lease_records.is_newest(Record(), 3, exclusive=False)
 
 
 def test_a_gpu_that_is_held_is_given_to_the_oldest_once_it_is_free(folder: Path):
@@ -169,11 +171,71 @@ def test_a_link_in_place_of_the_folder_is_refused(folder: Path, tmp_path: Path):
         Yard(folder)
 
 
-def test_a_damaged_record_is_told_and_not_guessed(folder: Path):
+HOLDER = {
+    "owner": "o",
+    "job": "j",
+    "pid": 1,
+    "start_ticks": 1,
+    "token": 1,
+    "mode": "shared",
+    "since": 1,
+    "until": 2.0,
+}
+RECORD = {"token": 1, "exclusive_token": 0, "mean_held_s": None, "holders": [HOLDER]}
+FOREIGN: list[object] = [
+    [],
+    {},
+    "x",
+    {**RECORD, "more": 1},
+    {**RECORD, "token": "1"},
+    {**RECORD, "mean_held_s": "1"},
+    {**RECORD, "holders": {}},
+    {**RECORD, "holders": [1]},
+    {**RECORD, "holders": [{**HOLDER, "more": 1}]},
+    {**RECORD, "holders": [{**HOLDER, "pid": None}]},
+    {key: value for key, value in RECORD.items() if key != "holders"},
+]
+
+
+@pytest.mark.parametrize("text", ["{", "\x00", *map(json.dumps, FOREIGN)])
+def test_a_damaged_or_foreign_record_is_told_and_not_guessed(folder: Path, text: str):
     yard = Yard(folder)
-    (folder / "fake-0.json").write_text("{")
-    with pytest.raises(BenchError, match="damaged"):
+    (folder / "fake-0.json").write_text(text)
+    with pytest.raises(BenchError, match=r"fake-0.json was damaged, or written by another version"):
         granted(yard, "j-1", wish(folder, "fake-0"))
+
+
+def test_a_record_as_this_version_writes_it_is_read(folder: Path):
+    yard = Yard(folder)
+    (folder / "fake-0.json").write_text(json.dumps(RECORD))
+    assert granted(yard, "j-1", wish(folder, "fake-0")).tokens == {"fake-0": 2}
+
+
+def test_a_foreign_ticket_that_is_held_is_told_and_one_that_is_not_is_removed(folder: Path):
+    yard, asked = Yard(folder), wish(folder, "fake-0")
+    foreign = folder / "tickets" / "000000000000.json"
+    foreign.write_text('{"number": 0}')
+    granted(yard, "j-1", asked).release()
+    assert not foreign.exists()
+    foreign.write_text('{"number": 0}')
+    with foreign.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(BenchError, match="written by another version"):
+            granted(yard, "j-2", asked)
+
+
+def test_what_is_used_never_looks_old_enough_to_be_swept_away(folder: Path):
+    """System cleaners remove what nobody touched for weeks; a service holds its GPU for longer."""
+    yard, asked = Yard(folder), wish(folder, "fake-0")
+    lease = granted(yard, "j-1", asked)
+    names = ("fake-0.lock", "fake-0.json")
+    for name in names:
+        os.utime(folder / name, (0, 0))
+    assert lease.is_good()
+    assert all((folder / name).stat().st_mtime > 0 for name in names)
+    os.utime(folder / "queue.lock", (0, 0))
+    placed(yard, "j-2", asked)
+    assert (folder / "queue.lock").stat().st_mtime > 0
 
 
 @pytest.mark.parametrize(
