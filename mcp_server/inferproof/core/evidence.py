@@ -12,6 +12,7 @@ from inferproof.core.gpu_facts import GpuFacts, MachineCode
 from inferproof.core.lease_facts import LeaseFacts
 from inferproof.core.machine import Machine
 from inferproof.core.profile_facts import DeviceProfile
+from inferproof.core.queue_facts import QueueStart
 from inferproof.core.search_facts import SearchFacts
 from inferproof.core.serving_facts import EarlierTries, ServeFacts
 from inferproof.core.values import (
@@ -46,8 +47,20 @@ class KernelResources(Value):
     code: MachineCode | None = None
 
 
+class Library(Value):
+    """A library that a candidate's sources name, and what is known of it on the bench."""
+
+    name: str
+    package: str | None = None
+    version: str | None = None
+    licence: str | None = None
+
+
 class BuildFacts(Value):
-    """How a build went. `artefacts` maps file name to digest in the object store."""
+    """How a build went. `artefacts` maps file name to digest in the object store.
+
+    `libraries` are those the sources use; None is evidence from before they were recorded.
+    """
 
     language: Literal["cpp", "cuda", "python", "triton"]
     ok: bool
@@ -60,6 +73,7 @@ class BuildFacts(Value):
     artefacts: dict[str, Digest] = {}
     cache_key: Digest
     help: str = ""
+    libraries: tuple[Library, ...] | None = None
 
 
 class OutputError(Value):
@@ -222,7 +236,7 @@ class Evidence(Value):
 
     `seal` is the seal entry it was measured under; `arming` is the earlier evidence in which the
     contract's mutants were refused, when they did not run in this job. `machine` is there for a
-    target elsewhere.
+    target elsewhere. `starts` are the times that a cluster's queue started it.
     """
 
     schema_version: Literal[1] = 1
@@ -247,6 +261,7 @@ class Evidence(Value):
     serve: ServeFacts | None = None
     deploy: DeployFacts | None = None
     lease: LeaseFacts | None = None
+    starts: tuple[QueueStart, ...] = ()
     search: SearchFacts | None = None
     earlier: EarlierTries | None = None
     machine: Machine | None = None
