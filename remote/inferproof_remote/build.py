@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inferproof_remote import build_cpp, build_cuda, build_python, build_triton, diagnostics
 from inferproof_remote.facts import cpu_model, version_line
+from inferproof_remote.reused import Library, libraries
 from inferproof_remote.workshop import (
     Built,
     Recipe,
@@ -61,7 +62,9 @@ def build(
         case "triton":
             built = build_triton.build(recipe, workshop)
     key = cache_key(recipe, source_dir, tool)
-    return _facts(recipe.language, built, out_dir, time.monotonic() - began, key)
+    seconds = time.monotonic() - began
+    used = libraries(recipe, source_dir, tool.path if tool else None)
+    return _facts(recipe.language, built, out_dir, seconds, key, used)
 
 
 def cache_key(recipe: Recipe, source_dir: Path, tool: Tool | None) -> str:
@@ -97,7 +100,12 @@ def _tool(recipe: Recipe) -> Tool | None:
 
 
 def _facts(
-    language: str, built: Built, out_dir: Path, seconds: float, key: str
+    language: str,
+    built: Built,
+    out_dir: Path,
+    seconds: float,
+    key: str,
+    used: Sequence[Library] = (),
 ) -> dict[str, object]:
     return {
         "language": language,
@@ -111,6 +119,7 @@ def _facts(
         "artefacts": {name: digest_file(out_dir / name) for name in built.artefacts},
         "cache_key": key,
         "help": built.help,
+        "libraries": [asdict(each) for each in used],
     }
 
 
