@@ -1,6 +1,7 @@
 """What is rendered for each kind of place, and what is wrong with it before anybody is asked."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,16 @@ def test_an_unreachable_cluster_is_told(tmp_path: Path):
     place = Cluster(namespace="test", image=IMAGE, kubeconfig=str(tmp_path / "none"))
     with pytest.raises(InfrastructureError, match="cannot be reached"):
         Kubernetes(place).status("qwen")
+
+
+@pytest.mark.parametrize("act", [CLUSTER.status, CLUSTER.delete, CLUSTER.endpoint])
+def test_without_the_clusters_client_it_is_told_what_to_install(
+    act: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "kubernetes.client.exceptions", None)
+    with pytest.raises(UsageError) as told:
+        act("qwen")
+    assert told.value.hint == "run: pip install 'inferproof[cluster]'"
 
 
 def test_a_truss_is_valid_and_starts_the_engine_with_its_own_files():

@@ -203,13 +203,19 @@ class Kubernetes:
     @contextmanager
     def _client(self) -> Generator[Any]:
         """Yield a client of the cluster; its refusals become errors of ours."""
-        from kubernetes.client.exceptions import ApiException
-        from kubernetes.config import (
-            ConfigException,
-            new_client_from_config,  # pyright: ignore[reportUnknownVariableType]
-        )
-        from kubernetes.dynamic import DynamicClient
-        from urllib3.exceptions import HTTPError
+        try:
+            from kubernetes.client.exceptions import ApiException
+            from kubernetes.config import (
+                ConfigException,
+                new_client_from_config,  # pyright: ignore[reportUnknownVariableType]
+            )
+            from kubernetes.dynamic import DynamicClient
+            from urllib3.exceptions import HTTPError
+        except ModuleNotFoundError as exc:
+            raise UsageError(
+                "the client of Kubernetes is not installed here",
+                hint="run: pip install 'inferproof[cluster]'",
+            ) from exc
 
         place = f"namespace {self._cluster.namespace} of {self._cluster.context or 'the cluster'}"
         try:
