@@ -54,9 +54,10 @@ class TokenScores(Value):
     prompt that was the same, or began so; `beyond`: a little outside of what the contract asks
     (longer, more at once, free to end); `mixed`: a long prompt that came while others decoded, and
     those; `split`: decoded tokens asked again as a prompt, `kl` between the engine's two readings
-    and `floor_kl` of two trusted ones. `tie_gap_nats` is the reference's best log-probability
-    less that of the engine's token, on rows that the engine chose, or the trusted path's where that
-    is less. `agrees` is 1 where the engine's best token is the reference's. Empty columns were not
+    and `floor_kl` of two trusted ones. `shaken_kl` is how far off a row was found that was far
+    enough off to be read again, by a trusted path that rounds more. `tie_gap_nats` is the
+    reference's best log-probability less that of the engine's token, on rows that the engine chose,
+    or a trusted path's where that is less. `agrees` is 1 where the engine's best token is the reference's. Empty columns were not
     available.
 
     Of the `asked` rows, `unreadable` were answered without what the engine was seen to give and
@@ -71,6 +72,7 @@ class TokenScores(Value):
     position: Counts
     kl: Column
     floor_kl: Column
+    shaken_kl: Column = ()
     tie_gap_nats: Column
     nll_engine: Column = ()
     nll_reference: Column = ()
@@ -94,7 +96,8 @@ class SamplerFacts(Value):
     `surprise_nats` is the negative logarithm of the token's chance, `expected_nats` and
     `variance_nats2` its mean and variance. `rank_*` have one row for each range of ranks: how often
     a token was of it, how often it would be, and the variance of that. Of `asked` tokens, those of
-    `failed` requests did not come.
+    `failed` requests did not come, and `ends` were ends of text, of which `ends_expected` are those
+    that the reference would draw at most.
     """
 
     setting: SamplerSetting
@@ -107,6 +110,9 @@ class SamplerFacts(Value):
     rank_observed: Counts
     rank_expected: Column
     rank_variance: Column
+    ends: Annotated[int, Field(ge=0)] = 0
+    ends_expected: NonNegative = 0.0
+    ends_variance: NonNegative = 0.0
     seconds: NonNegative
 
 
@@ -263,10 +269,9 @@ class BarFacts(Value):
 
 
 class EarlierTries(Value):
-    """What was judged before under the same seal.
+    """How often the speed of a contract was asked for before, under the same seal.
 
-    `graded` are speed verdicts on the contract, `final` those on its final traffic and the same
-    candidate.
+    `graded` are all tries, of any candidate; `final` the promotions among them, where this is one.
     """
 
     graded: Annotated[int, Field(ge=0)]
