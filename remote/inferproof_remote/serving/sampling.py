@@ -2,7 +2,8 @@
 
 The reference reads what was drawn and says of every position what the setting allows there and how
 likely each token is. Rounding moves tokens over the edge of what is allowed, so a tie's width is
-forgiven. Ends of text are left out: an engine that was told to go on after them may forbid them.
+forgiven. Ends of text are counted apart: an engine that was told to go on after them may forbid
+them, and one that cannot be told so is asked for more where it ended.
 """
 
 import time
@@ -26,7 +27,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 PROMPT_TOKENS, TOKENS_EACH, AT_ONCE = 24, 40, 4
 RANKS = (1, 2, 4, 8, 16)
 _SEEDS = 1 << 31
-_RARE = 1e-3
+_MOST_TIMES = 10  # as many requests as would do if no text ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +64,6 @@ class Setting:
             least.append(float(ordered[0]) + float(torch.tensor(self.min_p).log()))
         return max(least)
 
-    @property
-    def cuts(self) -> bool:
-        """Whether it leaves tokens out."""
-        return any(each is not None for each in (self.top_k, self.top_p, self.min_p))
-
 
 @dataclass(slots=True)
 class Drawn:
@@ -82,6 +78,15 @@ class Drawn:
     observed: list[int] = field(default_factory=lambda: [0] * (len(RANKS) + 1))
     expected: list[float] = field(default_factory=lambda: [0.0] * (len(RANKS) + 1))
     variance: list[float] = field(default_factory=lambda: [0.0] * (len(RANKS) + 1))
+    ends: int = 0
+    ends_expected: float = 0.0
+    ends_variance: float = 0.0
+
+    def may_end(self, chance: float, *, is_end: bool) -> None:
+        """Add a place where the text may end, or did."""
+        self.ends += is_end
+        self.ends_expected += chance
+        self.ends_variance += chance * (1 - chance)
 
     def add(self, chances: Tensor, token: int) -> None:
         """Add a token that `chances` leave in."""
@@ -117,12 +122,11 @@ class Sampled:
         """Return what was drawn at one setting, without the setting."""
         began_s, drawn = time.monotonic(), Drawn()
         each = TOKENS_EACH if self.features.token_ids else 1
-        left = -(-tokens // each)
-        while left > 0:
-            prompts = [
-                self.windows.draw(self.stream, PROMPT_TOKENS) for _ in range(min(left, AT_ONCE))
-            ]
-            left -= len(prompts)
+        requests = _MOST_TIMES * -(-tokens // each)
+        while drawn.asked < tokens and requests > 0:
+            count = min(-(-(tokens - drawn.asked) // each), AT_ONCE, requests)
+            prompts = [self.windows.draw(self.stream, PROMPT_TOKENS) for _ in range(count)]
+            requests -= count
             self._read(prompts, self._answers(prompts, setting, each), setting, each, drawn)
         return {
             "asked": drawn.asked,
@@ -134,6 +138,9 @@ class Sampled:
             "rank_observed": [*drawn.observed],
             "rank_expected": [*drawn.expected],
             "rank_variance": [*drawn.variance],
+            "ends": drawn.ends,
+            "ends_expected": drawn.ends_expected,
+            "ends_variance": drawn.ends_variance,
             "seconds": time.monotonic() - began_s,
         }
 
@@ -169,32 +176,55 @@ class Sampled:
         outputs = [self._output(each) for each in answers]
         whole = [(*prompt, *output) for prompt, output in zip(prompts, outputs, strict=True)]
         rows_of = self.yardsticks.truth.many(whole)
-        for prompt, output, rows in zip(prompts, outputs, rows_of, strict=True):
-            drawn.asked += tokens
-            for row, token in zip(rows[len(prompt) - 1 :], output, strict=False):
+        each_of = zip(prompts, answers, outputs, rows_of, strict=True)
+        for prompt, answer, output, rows in each_of:
+            places = rows[len(prompt) - 1 :]
+            for row, token in zip(places, output, strict=False):
                 self._score(row, token, setting, drawn)
+            is_over = self._is_over(answer, output, tokens)
+            is_hidden = is_over and not (output and output[-1] in self.vocabulary.ends)
+            if is_hidden:
+                drawn.may_end(self._end_chance(places[len(output)], setting), is_end=True)
+            drawn.asked += len(output) + is_hidden if is_over else tokens
 
     def _score(self, row: Tensor, token: int, setting: Setting, drawn: Drawn) -> None:
-        ends = self.vocabulary.ends
+        """Add a token; how likely it is, where forbidding ends makes no other cut."""
+        ends, end_chance = self.vocabulary.ends, self._end_chance(row, setting)
+        drawn.may_end(end_chance, is_end=token in ends)
         if token in ends:
             return
         shown = row.clone()
         shown[list(ends)] = -torch.inf
         drawn.outside.append(int(not setting.allows(shown, token, self.tie_nats)))
-        chances = setting.chances(shown)
-        end_chance = float((row / setting.temperature).softmax(-1)[list(ends)].sum())
-        is_plain = not setting.cuts or end_chance < _RARE
+        chances, among_ends = setting.chances(shown), setting.chances(row)
+        among_ends[list(ends)] = -torch.inf
+        is_plain = torch.equal(chances > -torch.inf, among_ends > -torch.inf)
         if is_plain and float(chances[token]) > -torch.inf:
             drawn.add(chances, token)
 
+    def _end_chance(self, row: Tensor, setting: Setting) -> float:
+        """Return how likely an end of text is at most, whether or not the setting leaves it in."""
+        ends = list(self.vocabulary.ends)
+        plain = (row / setting.temperature).softmax(-1)[ends].sum()
+        return min(1.0, float(torch.maximum(plain, setting.chances(row)[ends].exp().sum())))
+
+    def _is_over(self, answer: Answer, output: Ids, tokens: int) -> bool:
+        """Return whether the text ended early, as texts do whose engine cannot be told to go on."""
+        if not isinstance(answer, Completion) or self.features.ignore_eos:
+            return False
+        return answer.finish_reason == "stop" and len(output) < tokens
+
     def _output(self, answer: Answer) -> Ids:
-        """Return the tokens that were drawn, as far as they are certain."""
+        """Return the tokens that were drawn, as far as they are certain.
+
+        A single token that shows nothing is an end of text.
+        """
         if not isinstance(answer, Completion):
             return ()
         told = told_ids(answer.token_ids, answer.text, self.vocabulary)
-        if told is not None:
-            return told
-        alone = self.vocabulary.id_of(answer.text) if not self.features.token_ids else None
+        if told is not None or self.features.token_ids:
+            return told or ()
+        alone = self.vocabulary.id_of(answer.text) if answer.text else self.vocabulary.ends[0]
         return () if alone is None else (alone,)
 
 

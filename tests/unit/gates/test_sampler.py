@@ -90,7 +90,8 @@ def test_ranks_that_come_too_often_are_the_distribution() -> None:
 
 def test_refused_requests_fail_and_unread_tokens_prove_nothing() -> None:
     assert judged(drawn(COLD), drawn(FEW, failed=40)).code is Reason.REQUESTS_FAILED
-    assert judged(drawn(COLD), drawn(FEW, outside=[0] * 79)).outcome is Outcome.INCONCLUSIVE
+    assert judged(drawn(COLD), drawn(FEW, outside=[0] * 155)).outcome is Outcome.INCONCLUSIVE
+    assert judged(drawn(COLD), drawn(FEW, outside=[0] * 158)).outcome is Outcome.PASS
     assert judged(drawn(COLD)).code is Reason.NOT_MEASURED
 
 
@@ -102,3 +103,41 @@ def test_few_rare_tokens_more_than_expected_are_chance() -> None:
         "rank_variance": (*honest.rank_variance, 3.0),
     }
     assert judged(drawn(COLD, **rare, **mean), drawn(FEW)).outcome is Outcome.PASS
+
+
+NATS = ("surprise_nats", "expected_nats", "variance_nats2")
+RANKS = ("rank_observed", "rank_expected", "rank_variance")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict.fromkeys(NATS, ()),
+        {name: [0.0] * 9 for name in NATS},
+        {"variance_nats2": ()},
+        dict.fromkeys(RANKS, ()),
+        {"rank_observed": (0,), "rank_expected": (0.0,), "rank_variance": (0.0,)},
+        {"rank_variance": ()},
+        {"asked": 0, "outside": ()} | dict.fromkeys((*NATS, *RANKS), ()),
+        {"asked": 40, "outside": [0] * 40},
+    ],
+    ids=lambda changes: ",".join(changes),
+)
+def test_a_rule_without_data_has_not_passed(changes: dict[str, object]) -> None:
+    verdict = judged(drawn(COLD), drawn(FEW, **changes))
+    assert verdict.code is Reason.NOT_MEASURED, verdict
+
+
+def test_ends_of_text_that_come_as_they_would_are_read_and_others_hide_tokens() -> None:
+    honest: dict[str, object] = {
+        "outside": [0] * 140,
+        "ends": 20,
+        "ends_expected": 18.0,
+        "ends_variance": 15.0,
+    }
+    verdict = judged(drawn(COLD), drawn(FEW, **honest))
+    assert verdict.outcome is Outcome.PASS, verdict
+    hides: dict[str, object] = honest | {"ends_expected": 0.1, "ends_variance": 0.1}
+    verdict = judged(drawn(COLD), drawn(FEW, **hides))
+    assert verdict.code is Reason.SAMPLER_IGNORED
+    assert "ends of text came 20 times" in verdict.reason

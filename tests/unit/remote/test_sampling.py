@@ -9,7 +9,7 @@ import torch
 
 from inferproof.core.quality import SamplerSetting
 from inferproof.core.serving_facts import SamplerFacts
-from inferproof.gates.sampler import ignored
+from inferproof.gates.sampler import ignored, unread
 from inferproof_remote.serving.client import Answer, Completion, Refused, Request
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.prompts import Windows
@@ -99,13 +99,16 @@ class Sampler:
         return self.complete_together([*running, late])
 
 
-def measured(engine: Sampler, setting: SamplerSetting) -> SamplerFacts:
+TELLS = Features(id_prompts=True, token_ids=True, ignore_eos=True)
+
+
+def measured(engine: Sampler, setting: SamplerSetting, features: Features = TELLS) -> SamplerFacts:
     """Return what `engine` draws at a setting."""
     written = setting.model_dump(mode="json")
     (_, asked), *_ = settings_of({"settings": [written]})
     sampled = Sampled(
         engine=engine,
-        features=Features(id_prompts=True, token_ids=True),
+        features=features,
         windows=Windows(CORPUS, VOCABULARY),
         yardsticks=YARDSTICKS,
         stream=Stream(b"bits", "sampler"),
@@ -119,6 +122,7 @@ def test_an_engine_that_obeys_is_not_accused(setting: SamplerSetting) -> None:
     facts = measured(Sampler(), setting)
     assert len(facts.outside) == facts.asked == TOKENS
     assert ignored(facts) == ("", "")
+    assert unread(facts, TOKENS) == ""
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.words)
@@ -132,3 +136,53 @@ def test_fields_that_say_off_are_left_out_where_they_are_refused() -> None:
     facts = measured(Sampler(refuses_zeros=True), SETTINGS[0])
     assert facts.failed == 0
     assert len(facts.outside) == TOKENS
+
+
+@dataclass
+class Ender(Sampler):
+    """Draws ends of text too, and stops there; `says_ends` more often than they would come."""
+
+    end_chance: float = 0.0
+    shows_ids: bool = True
+
+    def complete(self, request: Request) -> Answer:
+        whole = super().complete(request)
+        assert isinstance(whole, Completion)
+        assert whole.token_ids
+        made, before = list[int](), int(request.prompt[-1])
+        for token in whole.token_ids:
+            self.draws += 1
+            row = Counting().logprobs([before])[-1]
+            place = Stream(b"ender", f"{self.draws}").below(1 << 30) / (1 << 30)
+            if place < max(self.end_chance, float(row[END].exp())):
+                break
+            made.append(token)
+            before = token
+        ids = tuple(made)
+        return Completion(
+            text=VOCABULARY.decode(ids),
+            finish_reason="length" if len(ids) == request.max_tokens else "stop",
+            token_ids=ids if self.shows_ids else None,
+        )
+
+
+@pytest.mark.parametrize("shows_ids", [True, False])
+def test_an_engine_that_ends_where_texts_end_is_asked_on_and_read_whole(shows_ids: bool) -> None:
+    features = Features(id_prompts=True, token_ids=shows_ids)
+    facts = measured(Ender(shows_ids=shows_ids), SamplerSetting(), features)
+    assert len(facts.outside) + facts.ends == facts.asked >= TOKENS
+    assert facts.ends > 5
+    assert ignored(facts) == ("", "")
+    assert unread(facts, TOKENS) == ""
+
+
+@pytest.mark.parametrize("shows_ids", [True, False])
+def test_an_engine_that_ends_so_as_to_say_little_is_named(shows_ids: bool) -> None:
+    features = Features(id_prompts=True, token_ids=shows_ids)
+    facts = measured(Ender(end_chance=0.5, shows_ids=shows_ids), SamplerSetting(), features)
+    assert ignored(facts)[0] == "the distribution"
+
+
+def test_an_early_end_of_an_engine_that_can_go_on_is_unread() -> None:
+    facts = measured(Ender(), SamplerSetting())
+    assert unread(facts, TOKENS)
