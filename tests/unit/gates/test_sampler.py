@@ -109,6 +109,11 @@ NATS = ("surprise_nats", "expected_nats", "variance_nats2")
 RANKS = ("rank_observed", "rank_expected", "rank_variance")
 
 
+def changed(changes: dict[str, object]) -> SamplerFacts:
+    """Return honest facts with other columns."""
+    return SamplerFacts.model_validate(drawn(FEW).model_dump() | changes)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -124,7 +129,7 @@ RANKS = ("rank_observed", "rank_expected", "rank_variance")
     ids=lambda changes: ",".join(changes),
 )
 def test_a_rule_without_data_has_not_passed(changes: dict[str, object]) -> None:
-    verdict = judged(drawn(COLD), drawn(FEW, **changes))
+    verdict = judged(drawn(COLD), changed(changes))
     assert verdict.code is Reason.NOT_MEASURED, verdict
 
 
@@ -135,9 +140,9 @@ def test_ends_of_text_that_come_as_they_would_are_read_and_others_hide_tokens() 
         "ends_expected": 18.0,
         "ends_variance": 15.0,
     }
-    verdict = judged(drawn(COLD), drawn(FEW, **honest))
+    verdict = judged(drawn(COLD), changed(honest))
     assert verdict.outcome is Outcome.PASS, verdict
     hides: dict[str, object] = honest | {"ends_expected": 0.1, "ends_variance": 0.1}
-    verdict = judged(drawn(COLD), drawn(FEW, **hides))
+    verdict = judged(drawn(COLD), changed(hides))
     assert verdict.code is Reason.SAMPLER_IGNORED
     assert "ends of text came 20 times" in verdict.reason
