@@ -39,6 +39,7 @@ from inferproof.engine_orders import (
     searched,
     trials_of,
 )
+from inferproof.gates.student import rounds_for
 from inferproof.hosts.base import Host, JobRequest, JobState
 from inferproof.leasing import account, wish
 from inferproof.ledger.bodies import Attempt
@@ -70,8 +71,8 @@ class Bench:
         """Return an earlier build of the same sources on the same target, if there is one."""
         return None if order.candidate is None else self._cache.find(self._build_key(order))
 
-    def request(self, order: Order, *, arm: bool) -> JobRequest:
-        """Return the job that carries out `order`."""
+    def request(self, order: Order, *, arm: bool, tries: int) -> JobRequest:
+        """Return the job that carries out `order`, which so many `tries` of its speed precede."""
         campaign = order.files.campaign
         if order.tool == "run":
             return command.request(
@@ -101,7 +102,11 @@ class Bench:
             work,
             against,
             grade.GradeOrder(
-                purpose=order.purpose, threads=self._threads(order), arm=arm, artefacts=artefacts
+                purpose=order.purpose,
+                threads=self._threads(order),
+                arm=arm,
+                rounds=rounds_for(tries, against.sealed.kernel.workloads.timed.pairs),
+                artefacts=artefacts,
             ),
         )
 

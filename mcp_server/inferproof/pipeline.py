@@ -46,7 +46,7 @@ from inferproof.orders import Order, Round, new_job_id, tool_name
 from inferproof.promotion import promote
 from inferproof.rollout import Rollout, has_replicas
 from inferproof.search.arm import SearchArm
-from inferproof.tries import earlier_tries
+from inferproof.tries import earlier_tries, tries_before
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
 ARMED_GATES = {"kernel": "numerics", "service": "fidelity"}
@@ -144,7 +144,8 @@ class Keeper:
             tool, candidate, round, target=target, purpose=purpose, argv=argv, replicas=replicas
         )
         await self._bench.machines.reach(order.target, target)
-        request = self._bench.request(order, arm=self._must_arm(order))
+        tries = tries_before(self.docket, order)
+        request = self._bench.request(order, arm=self._must_arm(order), tries=tries)
         budget = order.files.campaign.budget
         entry, job_id = self.docket.record(order.attempt(request_key), budget)
         if entry is None:
@@ -328,7 +329,7 @@ class Keeper:
         seal = self.docket.seal_before(entry)
         files = self._archive.campaign(seal)
         contract = files.contracts[attempt.contract] if attempt.contract else None
-        earlier = earlier_tries(self.docket, attempt, seal)
+        earlier = earlier_tries(self.docket, attempt, seal, contract)
         evidence = bare.model_copy(update={"seal": seal.digest, "earlier": earlier})
         if contract is None:
             stored = self.docket.store(evidence)

@@ -111,7 +111,7 @@ def _ask_or_move(
     court: Court, subject: Subject, campaign: Campaign, job: JobReport
 ) -> PromotionReport:
     now = utc_now()
-    failed = earlier_failures(court, subject)
+    failed = earlier_failures(court, subject, job.contract)
     must_ask = (
         "promote" in campaign.approvals.required_for
         or job.overall is Outcome.APPROVAL_REQUIRED
@@ -179,21 +179,30 @@ def _promotions(ledger: Ledger) -> tuple[Promotion, ...]:
     return tuple(body for body in bodies if isinstance(body, Promotion))
 
 
-def earlier_failures(court: Court, subject: Subject) -> str:
-    """Return how often graded checks of the same candidate failed on what it does; else nothing.
+def earlier_failures(court: Court, subject: Subject, contract: str | None) -> str:
+    """Return how often graded checks failed on what the candidate does; nothing if they did not.
 
     Whoever asks again and again is right at last: by a coin that the candidate tosses, or by noise.
+    Checks are the same candidate's; promotions are the contract's, as a copy with another comment
+    is another candidate.
     """
     since = court.docket.seal_in_force().seq
     gates: Counter[str] = Counter()
     for attempt, entry in court.docket.attempts():
         ended = court.docket.outcome(attempt.job_id)
-        is_same = (attempt.candidate, attempt.purpose) == (subject.candidate, Purpose.GRADED)
-        if is_same and entry.seq > since and ended is not None:
+        is_same = attempt.candidate == subject.candidate or (
+            (attempt.tool, attempt.contract) == ("promote", contract)
+        )
+        is_graded = is_same and attempt.purpose is Purpose.GRADED
+        if is_graded and entry.seq > since and ended is not None:
             failures = [v for v in ended[0].verdicts if v.outcome is Outcome.FAIL]
             gates.update(v.gate for v in failures if v.gate in _ON_WHAT_IT_DOES)
     told = ", ".join(f"{gate} {times} times" for gate, times in sorted(gates.items()))
-    return f"; earlier graded checks of this very candidate failed: {told}" if told else ""
+    return (
+        f"; earlier graded checks of it or promotions of its contract failed: {told}"
+        if told
+        else ""
+    )
 
 
 def _what_to_approve(deciding: Verdict | None) -> str:

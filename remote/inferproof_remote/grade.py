@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -123,9 +123,12 @@ def _order(job_dir: Path, spec: Mapping[str, object]) -> Order:
         key: {name: int(job.as_number(size, name)) for name, size in table.items()}
         for key, table in whole.items()
     }
+    kernel = parse_kernel(spec["contract"], fixed=sizes["dims_fixed"], most=sizes["dims_max"])
+    if spec.get("rounds") is not None:
+        kernel = replace(kernel, pairs=int(job.as_number(spec["rounds"], "rounds")))
     return Order(
         job_dir=job_dir,
-        kernel=parse_kernel(spec["contract"], fixed=sizes["dims_fixed"], most=sizes["dims_max"]),
+        kernel=kernel,
         manifest=job.as_table(spec["manifest"], "manifest"),
         limits=job.as_table(spec["limits"], "limits"),
         graded=spec["purpose"] == "graded",

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from inferproof.core.sealed import SealedContract
 from inferproof.core.serving_facts import EarlierTries
 from inferproof.core.values import Entry, JobStatus, Outcome, Purpose, Reason, Verdict
 from inferproof.docket import Docket
@@ -64,9 +66,12 @@ class Record:
 
 
 def counted(
-    *jobs: tuple[Attempt, OutcomeOfJob | None], seal: int = 0, **now: object
+    *jobs: tuple[Attempt, OutcomeOfJob | None], seal: int = 0, kind: str = "service", **now: object
 ) -> EarlierTries | None:
-    return earlier_tries(cast("Docket", Record(*jobs)), attempt(100, **now), entry(seal))
+    made = attempt(100, **now)
+    contract = cast("SealedContract", SimpleNamespace(contract=SimpleNamespace(kind=kind)))
+    named = contract if made.contract else None
+    return earlier_tries(cast("Docket", Record(*jobs)), made, entry(seal), named)
 
 
 def tried(
@@ -100,10 +105,20 @@ def test_every_try_on_the_contract_counts_whoevers_candidate_it_was() -> None:
     assert counted(*jobs) == EarlierTries(graded=2, final=0)
 
 
+def test_a_kernels_speed_is_asked_for_by_every_graded_check_and_promotion() -> None:
+    jobs = [
+        tried(0, tool="check_numerics"),
+        tried(1, tool="check_numerics", candidate=OTHERS),
+        tried(2, tool="promote"),
+        tried(3, tool="check_numerics", purpose=Purpose.PRACTICE),
+        tried(4, tool="compile_kernel"),
+    ]
+    assert counted(*jobs, kind="kernel", tool="check_numerics") == EarlierTries(graded=3, final=0)
+
+
 @pytest.mark.parametrize(
     "other",
     [
-        tried(0, Reason.FINAL_USED),
         tried(0, purpose=Purpose.PRACTICE),
         tried(0, contract="images"),
         tried(0, tool="check_numerics"),
@@ -119,10 +134,16 @@ def test_a_new_seal_begins_anew() -> None:
     assert counted(tried(0), tried(1), seal=1) == EarlierTries(graded=1, final=0)
 
 
-def test_final_tries_are_promotions_of_the_same_candidate() -> None:
+def test_final_tries_are_the_contracts_whichever_candidate_was_promoted() -> None:
+    """A copy with another comment is another candidate, and no new try."""
     jobs = [tried(0, tool="promote"), tried(1, tool="promote", candidate=OTHERS), tried(2)]
-    assert counted(*jobs, tool="promote") == EarlierTries(graded=3, final=1)
+    assert counted(*jobs, tool="promote") == EarlierTries(graded=3, final=2)
     assert counted(*jobs) == EarlierTries(graded=3, final=0)
+
+
+def test_a_promotion_that_had_to_ask_for_the_final_traffic_is_a_try_all_the_same() -> None:
+    jobs = [tried(0, tool="promote"), tried(1, Reason.FINAL_USED, tool="promote")]
+    assert counted(*jobs, tool="promote") == EarlierTries(graded=2, final=2)
 
 
 def test_an_open_try_is_not_counted_at_all() -> None:

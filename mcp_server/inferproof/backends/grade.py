@@ -14,7 +14,8 @@ from inferproof.hosts.base import JobRequest
 class GradeOrder:
     """How to grade. `artefacts` of an earlier build of these sources spare the compiler.
 
-    Device code that is graded also runs under compute-sanitizer, unless `sanitize` is false.
+    Each timed shape has so many `rounds`, or as many as the contract plans. Device code that is
+    graded also runs under compute-sanitizer, unless `sanitize` is false.
     """
 
     purpose: Purpose
@@ -22,6 +23,7 @@ class GradeOrder:
     arm: bool
     timing: bool = True
     sanitize: bool = True
+    rounds: int | None = None
     shapes_scale: Literal["full", "zoo"] = "full"
     artefacts: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
@@ -41,6 +43,7 @@ def request(work: Work, against: Against, order: GradeOrder) -> JobRequest:
             "timing": order.timing,
             "shapes_scale": order.shapes_scale,
             "sanitize": order.sanitize and order.purpose is Purpose.GRADED,
+            "rounds": order.rounds,
             "build_cache": built or None,
         },
         inputs=inputs(work, against, order.artefacts),

@@ -115,6 +115,12 @@ def measured(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
+def earlier_tries(evidence: Evidence) -> int:
+    """Return how often the contract's speed was asked for before; what is practice is no try."""
+    earlier = evidence.earlier
+    return earlier.graded if earlier and evidence.purpose is Purpose.GRADED else 0
+
+
 def bench_words(incident: Incident) -> str:
     """Return what the bench says of an incident.
 

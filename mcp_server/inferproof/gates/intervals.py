@@ -1,5 +1,11 @@
-"""From rounds of interleaved calls to a speed ratio with an interval, the same for every judge."""
+"""From rounds of interleaved calls to a speed ratio with an interval, the same for every judge.
 
+The first try has the interval of a bootstrap over rounds. A later one has the wider of that and of
+the rounds' own ratios in order, which bound their median with the error that the try is due,
+however the times are scattered.
+"""
+
+import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,18 +13,19 @@ from statistics import median
 
 from inferproof.core.evidence import GradeFacts, TimedPair, TimedWorkload
 from inferproof.gates.base import measured
+from inferproof.gates.student import rank, tail_of_try
 
 RESAMPLES = 2000
-CONFIDENCE = 0.95
 SHORTEST_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """One shape's result: best baseline's time over the candidate's, 95 % interval `low..high`.
+    """One shape's result: best baseline's time over the candidate's, in the interval `low..high`.
 
-    Times have the harness's own cost, measured with a candidate that does nothing, taken off. What
-    is left is never less than that cost varies by: less cannot be told from nothing.
+    The interval leaves out `tail` on either side. Times have the harness's own cost, measured with
+    a candidate that does nothing, taken off. What is left is never less than that cost varies by:
+    less cannot be told from nothing.
     """
 
     dims: dict[str, int]
@@ -28,12 +35,16 @@ class Speed:
     ratio: float
     low: float
     high: float
+    tail: float
 
 
-def speeds(grade: GradeFacts) -> tuple[Speed, ...]:
-    """Return one result per timed shape. Repeatable: the resamples are drawn from `grade.bits`."""
+def speeds(grade: GradeFacts, earlier: int = 0) -> tuple[Speed, ...]:
+    """Return one result per timed shape, of a try after `earlier` ones.
+
+    Repeatable: the resamples are drawn from `grade.bits`.
+    """
     return tuple(
-        _speed(workload, random.Random(f"{grade.bits}:{index}"))  # noqa: S311 - not a secret
+        _speed(workload, random.Random(f"{grade.bits}:{index}"), earlier)  # noqa: S311 - no secret
         for index, workload in enumerate(grade.timed)
     )
 
@@ -67,7 +78,7 @@ def null_spread_s(pairs: Sequence[TimedPair]) -> float:
     return _percentile(ordered, 0.75) - _percentile(ordered, 0.25)
 
 
-def _speed(workload: TimedWorkload, draw: random.Random) -> Speed:
+def _speed(workload: TimedWorkload, draw: random.Random, earlier: int) -> Speed:
     pairs = workload.pairs
     null_s, spread_s = _null(pairs), null_spread_s(pairs)
     baselines = {
@@ -77,15 +88,32 @@ def _speed(workload: TimedWorkload, draw: random.Random) -> Speed:
     best = min(baselines, key=baselines.__getitem__)
     candidate_s = candidate_seconds(pairs)
     ratios = sorted(_resampled_ratios(pairs, draw))
-    tail = (1 - CONFIDENCE) / 2
+    first, tail = tail_of_try(0), tail_of_try(earlier)
+    low, high = _percentile(ratios, first), _percentile(ratios, 1 - first)
+    if earlier:
+        each = [_in_order(pairs, name) for name in baselines]
+        place = rank(tail, len(pairs))
+        low = min(low, *(found[place - 1] if place else 0.0 for found in each))
+        high = max(high, min(found[-place] if place else math.inf for found in each))
     return Speed(
         dims=workload.dims,
         candidate_s=candidate_s,
         best_baseline=best,
         best_baseline_s=baselines[best],
         ratio=baselines[best] / candidate_s,
-        low=_percentile(ratios, tail),
-        high=_percentile(ratios, 1 - tail),
+        low=low,
+        high=high,
+        tail=tail,
+    )
+
+
+def _in_order(pairs: Sequence[TimedPair], name: str) -> list[float]:
+    """Return the ratio over one baseline in each round by itself, the least first."""
+    null_s, spread_s = _null(pairs), null_spread_s(pairs)
+    return sorted(
+        _net(pair.baselines_s[name], null_s, least_s=spread_s)
+        / _net(pair.candidate_s, null_s, least_s=spread_s)
+        for pair in pairs
     )
 
 

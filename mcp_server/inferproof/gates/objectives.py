@@ -7,8 +7,8 @@ interval, so that trying often is no way to win.
 
 from inferproof.core.service import Aim, Guard
 from inferproof.core.serving_facts import ServeFacts
-from inferproof.core.values import Purpose, Reason, Verdict
-from inferproof.gates.base import Clerk, ServiceCase
+from inferproof.core.values import Outcome, Purpose, Reason, Verdict
+from inferproof.gates.base import Clerk, ServiceCase, earlier_tries
 from inferproof.gates.guards import Worsening, worsening
 from inferproof.gates.ratios import Ratio, ratio_of, rounds_of
 from inferproof.gates.saturation import saturation_text
@@ -16,6 +16,7 @@ from inferproof.gates.student import tail_of_try
 
 CLERK = Clerk("objectives", __name__)
 MORE = "Ask the person in charge for {restarts} or longer traffic, or make a larger gain."
+LOOK = "Ask the person in charge whether another look at the final traffic is fair: promote asks."
 Judged = list[tuple[Aim, Ratio]]
 
 
@@ -32,17 +33,10 @@ class Objectives:
         missing = _missing(case, serve)
         if missing:
             return CLERK.unmeasured(missing)
-        if _is_final_used(case):
-            return _final_used()
-        tail = tail_of_try(earlier_tries(case))
+        tail = tail_of_try(earlier_tries(case.evidence))
         ratios = [(aim, ratio_of(serve, aim.traffic, aim.metric, tail)) for aim in aims_of(case)]
-        return _verdict(case, serve, ratios)
-
-
-def earlier_tries(case: ServiceCase) -> int:
-    """Return how many speed verdicts there were on the contract's graded traffic before."""
-    earlier = case.evidence.earlier
-    return earlier.graded if earlier and case.evidence.purpose is Purpose.GRADED else 0
+        verdict = _verdict(case, serve, ratios)
+        return _asked_again(case, verdict) if verdict.outcome is Outcome.PASS else verdict
 
 
 def aims_of(case: ServiceCase) -> tuple[Aim, ...]:
@@ -115,14 +109,16 @@ def _missing(case: ServiceCase, serve: ServeFacts) -> str:
     return ""
 
 
-def _is_final_used(case: ServiceCase) -> bool:
+def _asked_again(case: ServiceCase, won: Verdict) -> Verdict:
+    """Return what was won, for a person to decide on if the final traffic was met before.
+
+    By whichever candidate: a copy with another comment is another candidate.
+    """
     earlier = case.evidence.earlier
-    return bool(case.contract.final) and earlier is not None and earlier.final > 0
-
-
-def _final_used() -> Verdict:
-    reason = "the final traffic has judged this candidate before, and does so once"
-    return CLERK.doubts(Reason.FINAL_USED, reason, "Submit a better candidate.")
+    if not case.contract.final or earlier is None or not earlier.final:
+        return won
+    met = f"the final traffic has judged {earlier.final} promotions of this contract before"
+    return CLERK.asks(Reason.FINAL_USED, f"{met}; {won.reason}", LOOK)
 
 
 def _won(case: ServiceCase, serve: ServeFacts, ratios: Judged) -> str:
@@ -130,7 +126,7 @@ def _won(case: ServiceCase, serve: ServeFacts, ratios: Judged) -> str:
     ordered = sorted(ratios, key=lambda each: each[1].low)
     parts = [text(aim, ratio) for aim, ratio in ordered]
     parts += [found for shape in case.contract.graded if (found := saturation_text(serve, shape))]
-    tries = earlier_tries(case)
+    tries = earlier_tries(case.evidence)
     if tries:
         parts.append(f"speed verdict {tries + 1} under this seal, hence wider intervals")
     if serve.kernels:

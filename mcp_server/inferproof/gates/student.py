@@ -1,4 +1,4 @@
-"""Student's distribution, as far as intervals need it, and how an error budget is spent on tries.
+"""How an error budget is spent on tries, and the quantiles that intervals need for it.
 
 An agent may measure as often as it likes; who tries often enough is lucky once. The first try has
 the interval that one try deserves, each later one a wider one, and however many there are, the
@@ -12,12 +12,42 @@ BUDGET = 0.05
 """The chance that luck passes any of endlessly many tries, on one metric and one side."""
 
 
+SPOILT = 6
+"""One round in so many may be spoilt, by a busy machine say, and a later try still be told."""
+
+
 def tail_of_try(earlier: int) -> float:
     """Return the one-sided error of a try after `earlier` ones: 2.5 % for the first.
 
     `BUDGET / (k * (k + 1))` for the k-th: all of them together are `BUDGET`.
     """
     return BUDGET / ((earlier + 1) * (earlier + 2))
+
+
+@functools.cache
+def rank(tail: float, rounds: int) -> int:
+    """Return which of so many independent values, in order, bounds their median; 0 if none does.
+
+    That value is above the median with a chance of `tail` at most, whatever they are drawn from:
+    it takes so many heads of fair coins.
+    """
+    found, chance = 0, 0.5**rounds
+    while chance <= tail:
+        found += 1
+        chance += math.comb(rounds, found) * 0.5**rounds
+    return found
+
+
+@functools.cache
+def rounds_for(earlier: int, planned: int) -> int:
+    """Return how many rounds tell a try after `earlier` ones, though one in six goes badly.
+
+    The first has the `planned` ones; later ones as many and, where that is not enough, more.
+    """
+    rounds, tail = planned, tail_of_try(earlier)
+    while earlier and rank(tail, rounds) <= rounds // SPOILT:
+        rounds += 1
+    return rounds
 
 
 @functools.cache

@@ -108,13 +108,14 @@ def test_a_compile_job_carries_the_snapshot_and_nothing_else():
 
 def test_a_grade_job_carries_sealed_files_and_names_its_digests():
     order = grade.GradeOrder(
-        purpose=Purpose.GRADED, threads=2, arm=True, artefacts={"candidate.so": b"so"}
+        purpose=Purpose.GRADED, threads=2, arm=True, rounds=28, artefacts={"candidate.so": b"so"}
     )
     asked = grade.request(work(), against(), order)
     assert asked.inputs["contract/contract.yaml"] == b"c"
     assert asked.inputs["build/candidate.so"] == b"so"
     assert asked.spec["build_cache"] == {"candidate.so": "in/build/candidate.so"}
     assert asked.spec["candidate_digest"] == "1" * 64
+    assert asked.spec["rounds"] == 28
     assert '"from": {"n": "uniform"}' in json.dumps(asked.spec, allow_nan=False)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from inferproof.core.service import Guard, Metric
 from inferproof.core.serving_facts import EarlierTries, LoadFacts
-from inferproof.core.values import Outcome
+from inferproof.core.values import Outcome, Reason
 from inferproof.gates import guards, ratios
 from inferproof.gates.base import ServiceCase
 from inferproof.gates.guards import worsening
@@ -214,12 +214,25 @@ def test_what_is_not_settled_says_how_many_restarts_would_settle_it() -> None:
     assert restarts[1] in verdict.next_step
 
 
-def test_the_final_traffic_judges_a_candidate_once() -> None:
-    whole = tried(1, final=1)
+def final(whole: ServiceCase) -> ServiceCase:
+    """Return the case with its graded traffic as the final one."""
     contract = whole.contract.model_copy(update={"final": whole.contract.graded})
-    used = whole.model_copy(update={"contract": contract})
-    assert said(Objectives(), used) == ("inconclusive", "final_used")
-    assert said(Objectives(), whole) == ("pass", "accepted")
+    return whole.model_copy(update={"contract": contract})
+
+
+def test_another_look_at_the_final_traffic_waits_for_a_person() -> None:
+    verdict = Objectives().judge(final(tried(1, final=1)))
+    assert (verdict.outcome, verdict.code) == (Outcome.APPROVAL_REQUIRED, Reason.FINAL_USED)
+    assert "has judged 1 promotions of this contract before" in verdict.reason
+    assert said(Objectives(), final(tried(1))) == ("pass", "accepted")
+    assert said(Objectives(), tried(1, final=1)) == ("pass", "accepted")
+
+
+def test_nobody_is_asked_about_a_look_at_the_final_traffic_that_was_not_won() -> None:
+    assert said(Objectives(), final(tried(3, final=1, spread=0.15))) == (
+        "inconclusive",
+        "below_resolution",
+    )
 
 
 def test_a_kernel_that_won_alone_is_refused_with_the_engine_that_loses() -> None:

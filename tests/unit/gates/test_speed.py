@@ -1,16 +1,20 @@
 """Ratios, their intervals, and what may not be claimed from them."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from inferproof.core.evidence import GradeFacts, TimedPair
-from inferproof.core.values import Outcome, Reason, Verdict
+from inferproof.core.serving_facts import EarlierTries
+from inferproof.core.values import Outcome, Purpose, Reason, Verdict
 from inferproof.gates.base import Case
 from inferproof.gates.intervals import speeds
 from inferproof.gates.physics import Physics, least_seconds
 from inferproof.gates.speed import Speedup
+from inferproof.gates.student import rounds_for
 from unit.gates.cases import GONE, changed, honest
 
 TIMED = "evidence.grade.timed"
@@ -29,10 +33,22 @@ def timed(*arms: tuple[float, float, float], objective: float = 1.02) -> Case:
     )
     grade = grade_of(honest())
     shapes = tuple(each.model_copy(update={"pairs": pairs}) for each in grade.timed)
-    absent = {"torch.compile": "not on this machine"}
-    grade = grade.model_copy(update={"timed": shapes, "absent_baselines": absent})
+    grade = grade.model_copy(update={"timed": shapes})
     evidence = honest().evidence.model_copy(update={"grade": grade})
-    return honest().model_copy(update={"evidence": evidence, "speedup_at_least": objective})
+    return honest().model_copy(
+        update={
+            "contract": honest().contract.model_copy(update={"baselines": ("torch",)}),
+            "evidence": evidence,
+            "speedup_at_least": objective,
+        }
+    )
+
+
+def after(earlier: int, case: Case, purpose: Purpose = Purpose.GRADED) -> Case:
+    """Return a case as it is judged after so many earlier tries."""
+    tries = EarlierTries(graded=earlier, final=0)
+    evidence = case.evidence.model_copy(update={"earlier": tries, "purpose": purpose})
+    return case.model_copy(update={"evidence": evidence})
 
 
 def judged(changes: dict[str, JsonValue]) -> Verdict:
@@ -115,13 +131,74 @@ def test_a_missing_shape_round_or_arm_is_not_measured(path: str) -> None:
     assert judged({path: GONE}).code is Reason.NOT_MEASURED
 
 
-def test_a_baseline_may_be_missing_only_when_recorded_as_impossible() -> None:
-    without = timed(*[(1.0, 1.5, 0.0)] * 5)
-    silent = grade_of(without).model_copy(update={"absent_baselines": {}})
-    evidence = without.evidence.model_copy(update={"grade": silent})
-    assert "not compared with torch.compile" in Speedup().judge(without).reason
-    verdict = Speedup().judge(without.model_copy(update={"evidence": evidence}))
-    assert verdict.code is Reason.NOT_MEASURED
+WHY = "torch.compile needs a C++ compiler: apt-get install g++"
+
+
+def test_a_bar_that_lacks_a_baseline_of_the_contract_is_not_known() -> None:
+    """Who is faster than torch may be slower than what torch.compile would have been."""
+    whole = timed(*[(1.0, 1.5, 0.0)] * 5)
+    both = honest().contract.baselines
+    short = whole.model_copy(
+        update={"contract": whole.contract.model_copy(update={"baselines": both})}
+    )
+    assert Speedup().judge(whole).outcome is Outcome.PASS
+    assert Speedup().judge(short).code is Reason.NOT_MEASURED
+    grade = grade_of(short).model_copy(update={"absent_baselines": {"torch.compile": WHY}})
+    told = short.evidence.model_copy(update={"grade": grade})
+    verdict = Speedup().judge(short.model_copy(update={"evidence": told}))
+    assert (verdict.outcome, verdict.code) == (Outcome.INCONCLUSIVE, Reason.INFRASTRUCTURE)
+    assert WHY in verdict.reason
+    assert "doctor" in verdict.next_step
+
+
+# As fast as the baseline, and lucky: 15 of 20 rounds went its way, which one try in fifty gives.
+LUCKY = [(1.0, 1.0 + (0.05 if at % 4 else -0.05), 0.0) for at in range(20)]
+# Truly a fifth faster, on a machine that spoils two rounds in twenty.
+FASTER = [(1.0, 0.5 if at % 10 == 9 else 1.2 + 0.01 * (at % 3), 0.0) for at in range(20)]
+
+
+def test_luck_that_one_try_is_allowed_does_not_pass_the_fortieth() -> None:
+    lucky = timed(*LUCKY, objective=1.0)
+    assert Speedup().judge(after(0, lucky)).outcome is Outcome.PASS
+    verdict = Speedup().judge(after(39, lucky))
+    assert (verdict.outcome, verdict.code) == (Outcome.INCONCLUSIVE, Reason.BELOW_RESOLUTION)
+    assert "try 40 under this seal, hence a 99.99" in verdict.reason
+
+
+@pytest.mark.parametrize("earlier", [0, 1, 5])
+def test_a_kernel_that_is_faster_passes_at_a_later_try_too_and_is_told_its_level(
+    earlier: int,
+) -> None:
+    verdict = Speedup().judge(after(earlier, timed(*FASTER)))
+    assert verdict.outcome is Outcome.PASS, verdict.reason
+    assert ("under this seal" in verdict.reason) is (earlier > 0)
+
+
+def test_at_the_fortieth_try_a_faster_kernel_passes_with_the_rounds_that_are_timed_then() -> None:
+    rounds = [FASTER[at % 20] for at in range(rounds_for(39, 20))]
+    verdict = Speedup().judge(after(39, timed(*rounds)))
+    assert verdict.outcome is Outcome.PASS, verdict.reason
+    assert "99.9939 % interval 1.2 to" in verdict.reason
+
+
+def test_the_interval_of_a_later_try_is_never_narrower_than_that_of_an_earlier() -> None:
+    found = [speeds(grade_of(timed(*FASTER)), each)[0] for each in (0, 1, 4, 40, 400)]
+    lows, highs = [each.low for each in found], [each.high for each in found]
+    assert lows == sorted(lows, reverse=True)
+    assert highs == sorted(highs)
+    assert (lows[-1], highs[-1]) == (0.0, math.inf)
+
+
+def test_rounds_that_cannot_tell_at_the_level_of_a_try_are_said_to_be_too_few() -> None:
+    verdict = Speedup().judge(after(400, timed(*FASTER)))
+    assert (verdict.outcome, verdict.code) == (Outcome.INCONCLUSIVE, Reason.NOT_MEASURED)
+    assert "enough rounds" in verdict.reason
+    assert "try 401 under this seal" in verdict.reason
+
+
+def test_practice_is_no_try() -> None:
+    lucky = timed(*LUCKY, objective=1.0)
+    assert Speedup().judge(after(39, lucky, Purpose.PRACTICE)).outcome is Outcome.PASS
 
 
 seconds = st.floats(min_value=1e-6, max_value=1.0)
