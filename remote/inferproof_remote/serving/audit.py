@@ -16,9 +16,10 @@ from inferproof_remote.serving.client import Answer, Client, Completion, Request
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.fidelity import Question
 from inferproof_remote.serving.prompts import Windows, text_of
-from inferproof_remote.serving.records import Response, told_ids
+from inferproof_remote.serving.records import Response
 from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import tie_gap_nats
+from inferproof_remote.serving.spelling import told_ids
 from inferproof_remote.serving.transcribing import read_text
 from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream

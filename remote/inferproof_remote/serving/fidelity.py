@@ -45,13 +45,12 @@ from inferproof_remote.serving.scoring import (
     score,
     tie_gap_nats,
 )
+from inferproof_remote.serving.spelling import spells
 from inferproof_remote.serving.transcribing import read_text
 from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
 _PROBE_TOKENS = 12
-_BROKEN = "\ufffd"
-_MOST_CUT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,22 +311,3 @@ class Asker:
 
     def _is_mapped(self, row: Row | None, listed: Mapping[int, float]) -> bool:
         return row is not None and 2 * len(listed) >= len(row.listed)
-
-
-def spells(ids: Ids, text: str, vocabulary: Vocabulary, *, is_all: bool = True) -> bool:
-    """Return whether `text` is what `ids` spell; its beginning, unless these are all.
-
-    Servers show special tokens or not, cut a last character that is not whole with all that its
-    tokens spell, and tidy up blanks; nothing else may differ.
-    """
-    visible = [each for each in ids if each not in vocabulary.invisible]
-    for each in vocabulary.invisible.intersection(ids):
-        text = text.replace(vocabulary.decode([each]), "")
-    said, is_cut = _letters(text), vocabulary.decode(visible).endswith(_BROKEN)
-    cuts = range(min(_MOST_CUT, len(visible)) + 1 if is_cut else 1)
-    spelt = (_letters(vocabulary.decode(visible[: len(visible) - cut])) for cut in cuts)
-    return any(said == each or (said.startswith(each) and not is_all) for each in spelt)
-
-
-def _letters(text: str) -> str:
-    return "".join(text.split()).replace(_BROKEN, "")

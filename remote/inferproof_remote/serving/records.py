@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
+from inferproof_remote.serving.spelling import told_ids
 from inferproof_remote.serving.sse import BadEvent, Field, Part, read_part
 from inferproof_remote.serving.traffic import WARMUP
 from inferproof_remote.serving.vocabulary import Vocabulary
@@ -222,18 +223,6 @@ def _is_visible(text: str) -> bool:
     return any(
         unicodedata.category(each)[0] not in _NO_GLYPH and each not in _BLANK for each in text
     )
-
-
-def told_ids(
-    told: Sequence[object] | None, text: str, vocabulary: Vocabulary
-) -> tuple[int, ...] | None:
-    """Return the ids that an engine told of its text, if they are what the text says."""
-    ids = [each for each in told or () if type(each) is int and 0 <= each < vocabulary.size]
-    if not told or len(ids) < len(told):
-        return None
-    visible = [each for each in ids if each not in vocabulary.invisible]
-    spelt = (vocabulary.decode(ids), vocabulary.decode(visible))
-    return tuple(ids) if text in spelt else None
 
 
 def _table(raw: object) -> Json:

@@ -18,8 +18,8 @@ from inferproof_remote import job
 from inferproof_remote.serving.client import Answer, Completion, Engine, Refused, Request
 from inferproof_remote.serving.features import Features
 from inferproof_remote.serving.prompts import Ids, Windows, text_of
-from inferproof_remote.serving.records import told_ids
 from inferproof_remote.serving.reference import Yardsticks
+from inferproof_remote.serving.spelling import told_ids
 from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inferproof_remote.serving.client import Answer, Completion, Request
 from inferproof_remote.serving.features import Features
-from inferproof_remote.serving.fidelity import Question, examine, spells
+from inferproof_remote.serving.fidelity import Question, examine
 from inferproof_remote.serving.prompts import Rules, Windows, make_plan
 from inferproof_remote.serving.reference import Yardsticks
 from inferproof_remote.serving.scoring import PathTable, Reading, Transcript, score
@@ -124,18 +124,3 @@ def test_nothing_is_asked_beyond_the_models_context() -> None:
         steps = make_plan(bits, rules, windows, scores_prompts=True).steps
         beyond = [each for step in steps if step.path == "beyond" for each in step.prompts]
         assert all(len(each.ids) + each.output_tokens <= 19 for each in beyond if not each.may_end)
-
-
-@pytest.mark.parametrize("text", ["bcd<end>a", "bcda", " bc da", "bcda\ufffd"])
-def test_what_servers_do_to_a_text_is_what_its_tokens_spell(text: str) -> None:
-    assert spells((2, 3, 4, END, 1), text, VOCABULARY)
-
-
-@pytest.mark.parametrize("text", ["", "bcd", "bcdab", "bcdb", "lorem ipsum"])
-def test_other_texts_are_not(text: str) -> None:
-    assert not spells((2, 3, 4, END, 1), text, VOCABULARY)
-
-
-def test_where_not_all_tokens_are_told_a_text_may_go_on() -> None:
-    assert spells((2, 3), "bcda", VOCABULARY, is_all=False)
-    assert not spells((2, 4), "bcda", VOCABULARY, is_all=False)
