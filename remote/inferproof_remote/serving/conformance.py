@@ -83,7 +83,7 @@ def measure(client: Client, features: Features, oracle: Oracle, asking: Asking) 
         ignores_eos=features.ignore_eos,
         context=asking.context,
         connections=asking.connections,
-    )
+    ).patient()
     found = [_outcome(name, check, subject) for name, check in CHECKS]
     found += _of_chats(subject, oracle.chats(_KNOWN, asking.model))
     return {"checks": found, "seconds": time.monotonic() - began_s}

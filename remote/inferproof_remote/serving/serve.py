@@ -20,6 +20,7 @@ from inferproof_remote.serving.client import Client
 from inferproof_remote.serving.deployment import Arm, Deployment
 from inferproof_remote.serving.features import Features, suited
 from inferproof_remote.serving.lm_eval import EvalOrder, evaluate, find_lm_eval
+from inferproof_remote.serving.patience import paced
 from inferproof_remote.serving.plans import Place, Plan, parse_plan
 from inferproof_remote.stream import Stream
 
@@ -185,7 +186,7 @@ def _one_start(record: Record, examiner: "Examiner", arm: Arm, restart: int) -> 
     with deployment:
         features = Features()
         if deployment.ready_s is not None:
-            client = suited(Client(deployment.endpoint).first_model())
+            client = paced(suited(Client(deployment.endpoint).first_model()))
             features = examiner.features(client)
             if restart == 0:
                 _examine(record, examiner, deployment, client, features)

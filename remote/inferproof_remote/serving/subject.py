@@ -1,10 +1,12 @@
 """What a conformance check works on: one engine, one way to ask, and answers that are known."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from inferproof_remote.serving.client import NoAnswer
 from inferproof_remote.serving.known import Known, Oracle
+from inferproof_remote.serving.patience import patience_s
 from inferproof_remote.serving.wire import Api, Reply, Table, Wire, choices_of, parsed, piece_of
 
 _NOT_THERE = (404, 405, 501)
@@ -61,6 +63,20 @@ class Subject:
         if not self.known:
             raise Unknown("no prompt was found whose answer is beyond doubt")
         return max(self.known, key=lambda known: known.whole)
+
+    def patient(self, clock: Callable[[], float] = time.monotonic) -> "Subject":
+        """Return the same engine, waited for as its own pace on one known request asks."""
+        if not self.known:
+            return self
+        began_s = clock()
+        try:
+            self.post(self.first(), max_tokens=self.first().whole)
+        except NoAnswer:
+            return self
+        client = self.wire.client
+        least_s, at_once = client.timeout_s, self.connections
+        limit_s = patience_s(clock() - began_s, at_once=at_once, least_s=least_s)
+        return replace(self, wire=replace(self.wire, client=replace(client, timeout_s=limit_s)))
 
     def post(self, known: Known, **fields: object) -> Reply:
         """Return what the engine answers to a known request."""
