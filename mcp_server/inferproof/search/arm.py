@@ -22,7 +22,6 @@ from inferproof.core.values import Digest, JobStatus, Purpose
 from inferproof.docket import Docket
 from inferproof.ledger.bodies import Attempt
 from inferproof.orders import Proposal, Round
-from inferproof.search.judging import best_of
 from inferproof.search.standing import Job, Standing, job_of, standing
 from inferproof.search.studies import Known, defaults_of, propose
 from inferproof.search.words import told
@@ -161,8 +160,7 @@ class SearchArm:
     def _round(self, sealed: SealedContract, found: Standing) -> Round:
         search = _rules(sealed)
         if found.phase == "confirm":
-            best = [dict(each.settings) for each in best_of(found.explored, search.finalists)]
-            chosen = best or self._proposals(sealed, found, found.asked)
+            chosen = found.pending or self._proposals(sealed, found, found.asked)
             proposals = self._numbered(sealed, found, chosen)
             return Round(
                 contract=sealed.contract.name,

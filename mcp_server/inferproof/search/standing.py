@@ -1,13 +1,13 @@
 """Where the search of one contract stands, from what is on record; pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from inferproof.core.evidence import Evidence
 from inferproof.core.sealed import SealedContract
 from inferproof.core.service import Search
-from inferproof.core.space import Space, choices_of
+from inferproof.core.space import Setting, Space, choices_of
 from inferproof.core.values import Digest
 from inferproof.search.judging import Tried, best_of, judged_round
 
@@ -36,8 +36,10 @@ def job_of(sealed: SealedContract, evidence: Evidence, stored: Digest) -> Job:
 class Standing:
     """All that was tried, in the order of the record; `tuned` once the best was confirmed.
 
-    `evidence` is that of the last job. Without `tuned`, a search that is done says that the
-    contract's own options are as good as any that were tried.
+    `confirmed` is what the newest job that says something says of each finalist; `pending` are the
+    finalists of which no job has said anything yet. `evidence` is that of the last job. Without
+    `tuned`, a search that is done says that the contract's own options are as good as any that were
+    tried.
     """
 
     contract: str
@@ -45,6 +47,7 @@ class Standing:
     phase: Phase
     explored: tuple[Tried, ...]
     confirmed: tuple[Tried, ...]
+    pending: tuple[Mapping[str, Setting], ...]
     tuned: Tried | None
     seconds: float
     evidence: Digest | None
@@ -70,19 +73,23 @@ def standing(contract: str, search: Search, space: Space, jobs: Sequence[Job]) -
     """Return where a search stands after these jobs, oldest first.
 
     It goes on to confirm when its trials or its time are spent, or all of the space was tried; at
-    once, where all that it may try can be finalists.
+    once, where all that it may try can be finalists. It is done once every finalist is confirmed or
+    refused: one that noise spoilt might be the bar.
     """
     explored = tuple(each for job in jobs for each in job.tried if each.stage == "explore")
-    confirmed = _newest([job.tried for job in jobs])
+    confirmed = _newest([each for job in jobs for each in job.tried if each.stage == "confirm"])
+    finalists = [*best_of(explored, search.finalists), *confirmed]
+    said = [each.settings for each in confirmed if each.counts]
+    pending = tuple(each.settings for each in _each(finalists) if each.settings not in said)
     seconds = sum(job.seconds for job in jobs if any(each.counts for each in job.tried))
     counted = sum(each.counts for each in explored)
     every = choices_of(space, search.trials + 1)
     asked = search.trials if every is None else min(search.trials, len(every) - 1)
     is_over = counted >= asked or seconds >= search.wall_s
     phase: Phase = "explore"
-    if any(each.counts for each in confirmed) or (is_over and not best_of(explored, 1)):
-        phase = "done"
-    elif is_over or (asked <= search.finalists and not explored):
+    if confirmed or is_over:
+        phase = "confirm" if pending else "done"
+    elif asked <= search.finalists and not explored:
         phase = "confirm"
     return Standing(
         contract=contract,
@@ -90,18 +97,33 @@ def standing(contract: str, search: Search, space: Space, jobs: Sequence[Job]) -
         phase=phase,
         explored=explored,
         confirmed=confirmed,
-        tuned=_tuned(confirmed),
+        pending=pending,
+        tuned=_tuned(confirmed) if phase == "done" else None,
         seconds=seconds,
         evidence=jobs[-1].evidence if jobs else None,
     )
 
 
-def _newest(rounds: Sequence[tuple[Tried, ...]]) -> tuple[Tried, ...]:
-    """Return what the last confirming job found."""
-    found = [each for each in rounds if each and each[0].stage == "confirm"]
-    return found[-1] if found else ()
+def _newest(confirmed: Sequence[Tried]) -> tuple[Tried, ...]:
+    """Return what was said last of each finalist; the bench's own failure if nothing else was."""
+    return _each([*(each for each in confirmed if not each.counts), *filter(_counts, confirmed)])
+
+
+def _counts(each: Tried) -> bool:
+    return each.counts
+
+
+def _each(tried: Sequence[Tried]) -> tuple[Tried, ...]:
+    """Return the last of each configuration, in the order in which they first came."""
+    found: dict[str, Tried] = {}
+    for each in tried:
+        found[repr(sorted(each.settings.items()))] = each
+    return tuple(found.values())
 
 
 def _tuned(confirmed: Sequence[Tried]) -> Tried | None:
-    """Return the best whose whole interval beats default: what is not proved is no bar."""
-    return next((each for each in best_of(confirmed, len(confirmed)) if each.low > 1), None)
+    """Return the best of those that beat default again when they were confirmed.
+
+    Noise may widen its interval beyond 1, but must not leave the weaker bar.
+    """
+    return next(iter(best_of(confirmed, 1)), None)

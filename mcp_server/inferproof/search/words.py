@@ -30,7 +30,9 @@ def _words(found: Standing) -> str:
         return f"plain search is not done: {tried} tried"
     if found.tuned is None:
         return f"plain search: {tried}, none better than the contract's own options"
-    return f"plain search: tuned {found.tuned.score or 0:.3g}x default ({settings_of(found.tuned)})"
+    best = found.tuned
+    gain = f"{best.score or 0:.3g}x default, {best.low:.3g} to {best.high:.3g}"
+    return f"plain search: tuned {gain} ({settings_of(best)})"
 
 
 def _below(contract: ServiceContract, found: Standing, run: ServeFacts) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
@@ -59,11 +59,15 @@ def hill(settings: Settings) -> float | str:
 
 
 def evidence(
-    stage: str, trials: Mapping[int, Settings], landscape: Landscape, *, restarts: int = 1
+    stage: str,
+    trials: Mapping[int, Settings],
+    landscape: Landscape,
+    *,
+    swings: Sequence[float] = (1.0,),
 ) -> Evidence:
-    """Return the evidence of one job that tried these configurations."""
-    own = _trial(0, {}, 1.0, restarts)
-    others = [_trial(n, chosen, landscape(chosen), restarts) for n, chosen in trials.items()]
+    """Return the evidence of one job that tried these configurations, each start with its swing."""
+    own = _trial(0, {}, 1.0, [1.0] * len(swings))
+    others = [_trial(n, chosen, landscape(chosen), swings) for n, chosen in trials.items()]
     facts: Tree = {
         "bits": digest_json([stage, list(trials)]),
         "contract_seen": OTHER,
@@ -102,11 +106,11 @@ def honest_tables() -> tuple[Tree, ...]:
     return tuple(table(path).model_dump(mode="json") for path in PATHS)
 
 
-def _trial(number: int, options: Settings, fate: float | str, restarts: int) -> Tree:
+def _trial(number: int, options: Settings, fate: float | str, swings: Sequence[float]) -> Tree:
     arm = "candidate" if number else "baseline"
     speed = fate if isinstance(fate, float) else 9.0  # what is broken looks fastest of all
-    starts = [start_facts(arm, restart) for restart in range(restarts)]
-    loads = [load_facts(arm, restart, speed=speed) for restart in range(restarts)]
+    starts = [start_facts(arm, restart) for restart in range(len(swings))]
+    loads = [load_facts(arm, restart, speed=speed * by) for restart, by in enumerate(swings)]
     tables = [dict(each) for each in honest_tables()]
     match fate:
         case "crashed":
@@ -138,7 +142,8 @@ class Bench:
     """A keeper's part that a search needs: it keeps attempts and outcomes, and runs jobs at once.
 
     `dies` holds the numbers of jobs that end without a result; `hangs` of those that never end.
-    Where it `hides`, nothing that was recorded can be read yet.
+    Where it `hides`, nothing that was recorded can be read yet. `swing` is by how much a job with
+    several starts mistakes the speed in each.
     """
 
     sealed: SealedContract
@@ -147,6 +152,7 @@ class Bench:
     hangs: frozenset[int] = frozenset()
     rounds: list[Round] = field(default_factory=list[Round])
     hides: bool = False
+    swing: Callable[[int], float] = lambda _: 1.0
     keys: list[str] = field(default_factory=list[str])
     ended: dict[str, Evidence] = field(default_factory=dict[str, Evidence])
 
@@ -189,7 +195,10 @@ class Bench:
         asked = self.rounds[number]
         if key not in self.ended:
             trials = {each.number: each.settings for each in asked.proposals}
-            found = evidence(asked.stage, trials, self.landscape, restarts=asked.restarts)
+            swings = [
+                self.swing(each) if asked.restarts > 1 else 1.0 for each in range(asked.restarts)
+            ]
+            found = evidence(asked.stage, trials, self.landscape, swings=swings)
             if number in self.dies:
                 found = found.model_copy(update={"search": None, "status": JobStatus.LOST})
             self.ended[key] = found

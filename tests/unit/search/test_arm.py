@@ -76,6 +76,55 @@ def test_a_configuration_that_fails_when_it_is_confirmed_is_no_bar():
     assert (found.phase, found.tuned) == ("done", None)
 
 
+class Spoilt:
+    """One of the two best is spoilt by a busy machine in the first `jobs` that confirm it."""
+
+    def __init__(self, jobs: int) -> None:
+        self._left, self._is_explored = jobs, False
+
+    def __call__(self, settings: Settings) -> float | str:
+        if settings != {"max_batch": 16, "dtype": "float32"}:
+            return hill(settings) if settings.get("max_batch") != 16 else 1.5
+        if self._is_explored and self._left:
+            self._left -= 1
+            return "client_saturated"
+        self._is_explored = True
+        return 2.0
+
+
+def test_a_finalist_that_noise_spoilt_is_confirmed_again_alone_before_the_bar_is_known():
+    bench = Bench(contract(trials=14), landscape=Spoilt(1))
+    found = bench.searched().standing
+    assert found.tuned is not None
+    assert found.tuned.settings == {"max_batch": 16, "dtype": "float32"}
+    confirming = [each for each in bench.rounds if each.stage == "confirm"]
+    assert [len(each.proposals) for each in confirming] == [2, 1]
+    assert [each.counts for each in found.confirmed] == [True, True]
+
+
+def test_while_a_finalist_cannot_be_measured_a_search_is_not_done_and_the_bar_not_tuned():
+    bench = Bench(contract(trials=14), landscape=Spoilt(99))
+    with pytest.raises(InfrastructureError, match="measured nothing"):
+        bench.searched()
+    found = bench.arm().standing(bench.sealed, "local")
+    assert (found.phase, found.tuned) == ("confirm", None)
+    bar = bench.arm().bar(bench.sealed, "local")
+    assert bar is not None
+    assert bar.search is None
+
+
+def test_noise_that_widens_the_interval_of_the_best_leaves_no_weaker_bar():
+    """Better when explored and again when confirmed; by how much, three starts cannot tell."""
+    bench = Bench(contract(trials=14), landscape=hill)
+    bench.swing = lambda restart: (0.4, 2.0, 1.0)[restart]
+    found = bench.searched().standing
+    assert found.tuned is not None
+    assert found.tuned.low < 1 < found.tuned.high
+    bar = bench.arm().bar(bench.sealed, "local")
+    assert bar is not None
+    assert bar.options["max_batch"] == 16
+
+
 def test_the_bar_has_the_tuned_options_and_names_their_evidence():
     bench = Bench(contract(trials=14))
     before = bench.arm().bar(bench.sealed, "local")
