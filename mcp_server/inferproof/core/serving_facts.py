@@ -57,8 +57,8 @@ class TokenScores(Value):
     and `floor_kl` of two trusted ones. `shaken_kl` is how far off a row was found that was far
     enough off to be read again, by a trusted path that rounds more. `tie_gap_nats` is the
     reference's best log-probability less that of the engine's token, on rows that the engine chose,
-    or a trusted path's where that is less. `agrees` is 1 where the engine's best token is the reference's. Empty columns were not
-    available.
+    or a trusted path's where that is less. `agrees` is 1 where the engine's best token is the
+    reference's. Empty columns were not available.
 
     Of the `asked` rows, `unreadable` were answered without what the engine was seen to give and
     `unanswered` were not; what else is missing could not be mapped to tokens.
