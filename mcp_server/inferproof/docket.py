@@ -120,6 +120,11 @@ class Docket:
         return entry, known[0] if known else attempt.job_id
 
 
+def own_key(*parts: object) -> str:
+    """Return a request key of the keeper's own: no tool takes a key with a colon or a space."""
+    return " ".join(["keeper:", *map(str, parts)])
+
+
 def as_attempt(entry: Entry) -> Attempt:
     """Return the attempt in an entry."""
     body = parse_body(entry.body)

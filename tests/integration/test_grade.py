@@ -138,7 +138,7 @@ def _wrong(facts: GradeFacts) -> list[CallFacts]:
 
 
 def test_an_honest_kernel_is_right_in_every_call_and_is_timed_beside_its_baseline(tmp_path: Path):
-    facts = run(tmp_path, timing=True, arm=True)
+    facts = run(tmp_path, timing=True, arm=True, rounds=6)
     assert facts.build.ok
     assert facts.incidents == ()
     assert _wrong(facts) == []
@@ -146,7 +146,7 @@ def test_an_honest_kernel_is_right_in_every_call_and_is_timed_beside_its_baselin
     assert {"numerics", "near_duplicate", "repeat", "timed"} == {c.phase for c in facts.calls}
     assert all(call.same_bits for call in facts.calls if call.phase == "repeat")
     (workload,) = facts.timed
-    assert len(workload.pairs) == 5
+    assert len(workload.pairs) == 6  # one more than the contract plans: a later try has more
     assert all(set(pair.baselines_s) == {"torch"} for pair in workload.pairs)
     assert all(0 < pair.null_s < 1 for pair in workload.pairs)
     assert workload.bytes == 2 * (2 * workload.dims["tokens"] * 192 + 192)

@@ -19,7 +19,7 @@ from inferproof.core.service import Search, ServiceContract
 from inferproof.core.serving_facts import BarFacts
 from inferproof.core.space import Setting, Space
 from inferproof.core.values import Digest, JobStatus, Purpose
-from inferproof.docket import Docket
+from inferproof.docket import Docket, own_key
 from inferproof.ledger.bodies import Attempt
 from inferproof.orders import Proposal, Round
 from inferproof.search.standing import Job, Standing, job_of, standing
@@ -151,7 +151,7 @@ class SearchArm:
     def _key(self, sealed: SealedContract, target: str) -> str:
         """Return one name for the next job, so that two servers that go on at once start one."""
         name = sealed.contract.name
-        return f"search {name} {target} {self._since()} {len(self._jobs(name, target))}"
+        return own_key("search", name, target, self._since(), len(self._jobs(name, target)))
 
     def _since(self) -> int:
         ruling = self._court.docket.ruling_seal()

@@ -3,11 +3,14 @@
 from types import SimpleNamespace
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from inferproof.campaign.files import CampaignFiles
 from inferproof.campaign.status import SearchStanding
 from inferproof.core.errors import InfrastructureError, NotFound, UsageError
 from inferproof.core.values import Reason
+from inferproof.docket import own_key
+from inferproof.tools.spec import RequestKey
 from unit.gates.serving_cases import case, load_facts
 from unit.search.bench import Bench, Settings, contract, hill
 
@@ -249,6 +252,16 @@ def test_the_status_says_how_search_stands_and_where_a_candidate_is_below_it():
     assert says("faster").below == ()
     assert [each.partition(" ")[0] for each in says("slower").below] == ["output_tokens_per_s"]
     assert bench.arm().told(files)("rms_norm", None) is None
+
+
+def test_no_tool_takes_a_request_key_that_the_search_itself_uses():
+    bench = Bench(contract(trials=2, finalists=2))
+    bench.searched()
+    given = TypeAdapter(RequestKey)
+    assert given.validate_python("search.completions-local_3") == "search.completions-local_3"
+    for key in [*bench.keys, own_key("search"), own_key()]:
+        with pytest.raises(ValidationError):
+            given.validate_python(key)
 
 
 def test_two_servers_that_go_on_at_the_same_time_start_one_job():
