@@ -19,6 +19,18 @@ REMOTE = "from inferproof_remote.serving import {0}; import sys; sys.exit({0}.ma
 STATIC = [sys.executable, str(HONEST / "engine.py")]
 OWN = [sys.executable, "-c", REMOTE.format("engine_transformers")]
 LLAMA = [sys.executable, "-c", REMOTE.format("engine_llama"), "--context", "4096"]
+WITHOUT_BIAS = """
+import server
+from model import Model
+
+def parse(body, tokenizer):
+    if body.get("logit_bias"):
+        raise ValueError("logit_bias is not supported")
+    return honest(body, tokenizer)
+
+honest, server.parse = server.parse, parse
+server.main(Model)
+"""
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.filterwarnings("default"),
@@ -97,6 +109,16 @@ def test_llama_cpp_passes(bench: ApiBench, gguf: Path, gate: str) -> None:
 def test_an_honest_engine_of_another_design_conforms(bench: ApiBench, twin: str) -> None:
     verdict = verdict_of(bench, bench.overlaid(TWINS / twin), "conformance")
     assert verdict.outcome is Outcome.PASS, verdict
+
+
+@pytest.mark.zoo
+def test_without_logit_bias_this_small_model_shows_no_split_character_and_that_is_said(
+    bench: ApiBench, tmp_path: Path
+) -> None:
+    (tmp_path / "engine.py").write_text(WITHOUT_BIAS, encoding="utf-8")
+    verdict = verdict_of(bench, bench.overlaid(tmp_path), "conformance")
+    assert verdict.outcome is Outcome.INCONCLUSIVE, verdict
+    assert "unicode of completions, not seen" in verdict.reason
 
 
 def test_every_wrong_server_is_a_row_and_in_the_table() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
+from torch import Tensor
 from transformers import AutoTokenizer
 
 from inferproof_remote.serving.prompts import CorpusTooSmall, Ids, Windows, text_of
@@ -23,6 +24,7 @@ _CONTEXT = 6
 _BROKEN = "\ufffd"
 _SPLIT, _BIAS = "\u2014\u201c\u201d\u2019\u20ac\u00e9\u00df\u65e5\U0001f98a\U00013000", 60.0
 _SPLIT_MOST, _SPLIT_PROMPT, _SPLIT_TRIES = 8, 24, 6
+_COPIED_WINDOW, _COPIED_TIMES = 8, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +95,30 @@ class Oracle:
         """Return a prompt and biases by which the model writes a character of several tokens."""
         for _ in range(_SPLIT_TRIES):
             prompt = self.windows.draw(self.stream, _SPLIT_PROMPT)
-            for character in _SPLIT:
-                known = self._biased(prompt, character)
+            for tokens in self.split:
+                known = self._biased(prompt, tokens)
                 if known is not None:
                     return known
         return None
+
+    def copied_character(self) -> Known | None:
+        """Return a prompt alone after which the model writes such a character: it goes on copying.
+
+        Not every model copies what it hardly ever saw.
+        """
+        tries = (tokens for _ in range(_SPLIT_TRIES) for tokens in self.split)
+        return next((known for each in tries for known in self._of_split_copies(each)), None)
+
+    @property
+    def split(self) -> list[Ids]:
+        """Characters of several tokens of which none is whole by itself, as these tokens."""
+        vocabulary = self.yardsticks.vocabulary
+        found = (tuple(vocabulary.encode(character)) for character in _SPLIT)
+        return [
+            tokens
+            for tokens in found
+            if len(tokens) > 1 and all(_BROKEN in vocabulary.decode([each]) for each in tokens)
+        ]
 
     def prose(self, length: int) -> tuple[Ids, str]:
         """Return a window and its text."""
@@ -119,14 +140,33 @@ class Oracle:
         window = self._plain(_WINDOW)
         ids: Ids = (*vocabulary.leading, *window * _COPIES)
         rows = self.yardsticks.truth.logprobs(ids)
+        start, end = longest_run([False] * len(window) + self._sure(ids, rows)[len(window) :])
+        start, end = start + 1, min(end + 1, start + 1 + _MOST)
+        if end - start >= _LEAST:
+            yield from self._stretch(ids, rows, start, end)
+
+    def _of_split_copies(self, tokens: Ids) -> Iterator[Known]:
+        """Yield where a copied window goes on with a character of these tokens, the last first."""
+        vocabulary = self.yardsticks.vocabulary
+        ids: Ids = (*vocabulary.leading, *(*self._plain(_COPIED_WINDOW), *tokens) * _COPIED_TIMES)
+        rows = self.yardsticks.truth.logprobs(ids)
+        sure = self._sure(ids, rows)
+        for start in reversed(range(len(ids) // 2, len(ids) - len(tokens) + 1)):
+            end = start + len(tokens)
+            if ids[start:end] == tokens and all(sure[start - 1 : end - 1]):
+                yield from self._stretch(ids, rows, start, end)
+
+    def _sure(self, ids: Ids, rows: Tensor) -> list[bool]:
+        """Return of each token after the first whether the reference prefers it clearly."""
         top = rows.topk(2)
-        sure = [
+        return [
             int(best[0]) == token and float(value[0] - value[1]) > CLEAR_NATS
             for token, best, value in zip(ids[1:], top.indices, top.values, strict=False)
         ]
-        start, end = longest_run([False] * len(window) + sure[len(window) :])
-        start, end = start + 1, min(end + 1, start + 1 + _MOST)
-        if end - start >= _LEAST and self.windows.are_readable(ids[:start]):
+
+    def _stretch(self, ids: Ids, rows: Tensor, start: int, end: int) -> Iterator[Known]:
+        """Yield the tokens from `start` to `end` as the answer to those before, if these can be."""
+        if self.windows.are_readable(ids[:start]):
             logprobs = [float(rows[at - 1, ids[at]]) for at in range(start, end)]
             yield self._known(ids[:start], ids[start:end], logprobs)
 
@@ -141,11 +181,8 @@ class Oracle:
         if len(ids) >= _CHAT_LEAST:
             yield self._known(prompt, ids, logprobs, message=message)
 
-    def _biased(self, prompt: Ids, character: str) -> Known | None:
-        vocabulary, truth = self.yardsticks.vocabulary, self.yardsticks.truth
-        tokens = vocabulary.encode(character)
-        if len(tokens) < 2 or any(_BROKEN not in vocabulary.decode([each]) for each in tokens):
-            return None
+    def _biased(self, prompt: Ids, tokens: Ids) -> Known | None:
+        truth = self.yardsticks.truth
         lead, second = tokens[0], tokens[1]
         before, after = truth.logprobs(prompt)[-1], truth.logprobs([*prompt, lead])[-1]
         low = float(before[second] - before[lead])
