@@ -57,8 +57,9 @@ class TokenScores(Value):
     and `floor_kl` of two trusted ones. `shaken_kl` is how far off a row was found that was far
     enough off to be read again, by a trusted path that rounds more. `tie_gap_nats` is the
     reference's best log-probability less that of the engine's token, on rows that the engine chose,
-    or a trusted path's where that is less. `agrees` is 1 where the engine's best token is the
-    reference's. Empty columns were not available.
+    or a trusted path's where that is less. `loss_nats` is that gap to the reference alone, and
+    `floor_loss_nats` what the trusted path's own choice would lose there. `agrees` is 1 where the
+    engine's best token is the reference's. Empty columns were not available.
 
     Of the `asked` rows, `unreadable` were answered without what the engine was seen to give and
     `unanswered` were not; what else is missing could not be mapped to tokens.
@@ -74,6 +75,8 @@ class TokenScores(Value):
     floor_kl: Column
     shaken_kl: Column = ()
     tie_gap_nats: Column
+    loss_nats: Column = ()
+    floor_loss_nats: Column = ()
     nll_engine: Column = ()
     nll_reference: Column = ()
     agrees: Counts = ()
