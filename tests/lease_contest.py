@@ -1,4 +1,4 @@
-"""Servers and agents that contend for fake GPUs through real supervisors, some of which are killed.
+"""Servers and agents that contend for GPUs through real supervisors, some of which are killed.
 
 Three that know nothing of each other say what happened: each job leaves a witness file that must
 not be there yet (O_EXCL), the kernel's own list of locks is watched from outside, and supervisors
@@ -61,7 +61,7 @@ me = f"{os.getpid()} {start_ticks(os.getpid())}"
 marks = [Path(spec["witness"]) / gpu for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
 for path in marks:
     mark(path, me)
-time.sleep(spec["use_s"])
+USE
 for path in marks:
     path.unlink()
 (folder / "out" / "result.json").write_text("{}")
@@ -110,20 +110,30 @@ class LockWatch:
 
 
 class Contest:
-    """Two servers, six agents, two GPUs."""
+    """Two servers, six agents, two GPUs; `use` is what a job does with what it holds."""
 
-    def __init__(self, folder: Path, *, leases: int, kill_share: float, use_s: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        leases: int,
+        kill_share: float,
+        use_s: float,
+        gpus: tuple[str, ...] = GPUS,
+        use: str = 'time.sleep(spec["use_s"])',
+    ) -> None:
         self.folder, self.leases, self.kill_share, self.use_s = folder, leases, kill_share, use_s
+        self.gpus = gpus
         self.yard = Yard(folder / "leases")
         self.turns: list[Turn] = []
         self._witness = folder / "witness"
         self._program = folder / "witness.py"
         self._witness.mkdir()
-        self._program.write_text(_WITNESS, encoding="utf-8")
+        self._program.write_text(_WITNESS.replace("USE", use), encoding="utf-8")
 
     def play(self) -> LockWatch:
         """Let all agents work until enough leases were given; return what the kernel saw."""
-        locks = [self.folder / "leases" / f"{gpu}.lock" for gpu in GPUS]
+        locks = [self.folder / "leases" / f"{gpu}.lock" for gpu in self.gpus]
         for path in locks:
             path.touch(mode=0o660)
         watch = LockWatch(frozenset(path.stat().st_ino for path in locks))
@@ -136,7 +146,7 @@ class Contest:
     @property
     def given(self) -> int:
         """How many leases were given so far, of one GPU each."""
-        return sum(self.yard.record(gpu).token for gpu in GPUS)
+        return sum(self.yard.record(gpu).token for gpu in self.gpus)
 
     def overlaps(self) -> list[str]:
         """Return what the witnesses found: two jobs on one GPU at a time."""
@@ -148,7 +158,8 @@ class Contest:
         while self.given < self.leases:
             number += 1
             folder = self.start(
-                f"server-{agent % 2}/agent-{agent}-{number}", chance.choice((1, 1, 2))
+                f"server-{agent % 2}/agent-{agent}-{number}",
+                min(chance.choice((1, 1, 2)), len(self.gpus)),
             )
             pid = supervisor(folder)
             if chance.random() < self.kill_share:
@@ -166,7 +177,7 @@ class Contest:
         folder = self.folder / name
         folder.mkdir(parents=True)
         lease = {
-            "gpus": GPUS,
+            "gpus": self.gpus,
             "count": count,
             "mode": "exclusive",
             "folder": str(self.folder / "leases"),
@@ -181,7 +192,8 @@ class Contest:
 
     def users(self) -> list[int]:
         """Return the processes that say they use a GPU."""
-        marks = [path for path in self._witness.glob("fake-*") if path.stat().st_size]
+        marks = [path for path in map(self._witness.joinpath, self.gpus) if path.exists()]
+        marks = [path for path in marks if path.stat().st_size]
         return [int(path.read_text("utf-8").split()[0]) for path in marks]
 
 
