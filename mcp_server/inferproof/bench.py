@@ -27,6 +27,7 @@ from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import digest_json
 from inferproof.core.errors import InfrastructureError, NotFound, Unreachable, UsageError
 from inferproof.core.evidence import Evidence
+from inferproof.core.lease_facts import LeaseFacts
 from inferproof.core.machine import Machine
 from inferproof.core.sealed import SealedContract
 from inferproof.core.values import Digest, Entry, JobStatus, Purpose
@@ -149,7 +150,7 @@ class Bench:
             failure=failure,
             machine=await self._machine(attempt, files),
             log_tail=await self._log_tail(host, attempt.job_id),
-            lease=await account(host, attempt, partial(self._secret, attempt.job_id)),
+            lease=await self._lease(attempt, files, entry, state),
         )
         return bare.model_copy(update={backend.slot: facts})
 
@@ -339,6 +340,17 @@ class Bench:
             return {}
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         return {path.relative_to(folder).as_posix(): self._objects.put_file(path) for path in files}
+
+    async def _lease(
+        self, attempt: Attempt, files: CampaignFiles, entry: Entry, state: JobState
+    ) -> LeaseFacts | None:
+        """Return what a job held of the GPUs; nothing if nothing of it ever ran."""
+        if not state.began:
+            return None
+        asked_s = (datetime.now(UTC) - entry.at).total_seconds()
+        most_s = len(files.targets[attempt.target].gpus) * max(0.0, asked_s)
+        secret = partial(self._secret, attempt.job_id)
+        return await account(self._host_of(attempt, files), attempt, secret, most_s=most_s)
 
     async def _log_tail(self, host: Host, job_id: str) -> str:
         try:

@@ -34,10 +34,13 @@ def wish(order: Order, attempt: Attempt) -> dict[str, Json]:
     return {"lease": lease}
 
 
-async def account(host: Host, attempt: Attempt, secret: Callable[[str], str]) -> LeaseFacts | None:
-    """Return the account that a job's supervisor signed; None if it held nothing.
+async def account(
+    host: Host, attempt: Attempt, secret: Callable[[str], str], *, most_s: float
+) -> LeaseFacts | None:
+    """Return the account that a job's supervisor signed; None if it was to hold nothing.
 
-    An account that was altered is charged in full.
+    An account that was altered is charged in full. One that is not there says nothing of how long
+    GPUs were held: they are charged `most_s`, the longest that the job can have had them.
 
     Raises:
         Unreachable: the machine does not answer now; whoever looks again finds the account.
@@ -51,7 +54,7 @@ async def account(host: Host, attempt: Attempt, secret: Callable[[str], str]) ->
     except Unreachable:
         raise  # what it held is told when it can be seen again
     except (OSError, NotFound, InfrastructureError):
-        return None
+        return _without_account("unmetered", min(reserved_s, most_s))
     asked, _, signature = head.partition(b" ")
     key = secret(asked.decode(errors="replace")).encode()
     expected = hmac.new(key, b"lease " + asked + body, "sha256").hexdigest()
@@ -60,12 +63,16 @@ async def account(host: Host, attempt: Attempt, secret: Callable[[str], str]) ->
             return LeaseFacts.model_validate_json(body)
         except ValidationError:
             pass  # a bench of another version
+    return _without_account("altered", reserved_s)
+
+
+def _without_account(why: str, charged_s: float) -> LeaseFacts:
     return LeaseFacts(
-        gpus=("altered",),
+        gpus=(why,),
         tokens={},
         mode="exclusive",
         waited_s=0,
-        held_s=reserved_s,
+        held_s=charged_s,
         beat_s=0,
         is_over=True,
     )

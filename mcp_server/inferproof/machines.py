@@ -1,18 +1,18 @@
 """The machines of a campaign's targets: the host of each, and what it measures with."""
 
 import asyncio
+import contextlib
 import importlib.metadata
 import os
 import subprocess
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from inferproof.backends import compile
 from inferproof.core.campaign import Target
 from inferproof.core.canonical import digest_json
-from inferproof.core.errors import NotFound, Unreachable
+from inferproof.core.errors import InferproofError, InfrastructureError, NotFound
 from inferproof.core.machine import Machine
 from inferproof.core.values import Digest, Entry, JobStatus, utc_now
 from inferproof.hosts.base import Host, JobState, Progress
@@ -95,30 +95,44 @@ class Machines:
 async def seen(host: Host, job_id: str, attempt: Entry) -> JobState:
     """Return where a job stands; what a dead supervisor left of it is ended.
 
+    What is told to be lost before it began never begins later, unfollowed.
+
     Raises:
-        Unreachable: nobody can say now.
+        InferproofError: nobody can say now.
     """
     try:
         state = await host.state(job_id)
     except NotFound:
-        return _unlaunched(attempt, now=utc_now())
+        if (utc_now() - attempt.at).total_seconds() < LAUNCH_GRACE_S:
+            return JobState(status=JobStatus.QUEUED)
+        if await host.void(job_id):
+            failure = "nothing of it is on the machine: the server died before it started the job"
+            return JobState(status=JobStatus.LOST, failure=failure)
+        state = await host.state(job_id)
     if state.status in (JobStatus.LOST, JobStatus.INFRA):
         await host.cancel(job_id)
     return state
 
 
-def _unlaunched(attempt: Entry, *, now: datetime) -> JobState:
-    """Return the state of a job that is recorded but has no folder: being launched, or lost."""
-    if (now - attempt.at).total_seconds() < LAUNCH_GRACE_S:
-        return JobState(status=JobStatus.QUEUED)
-    failure = "nothing of it is on the machine: the server died before it started the job"
-    return JobState(status=JobStatus.LOST, failure=failure)
+async def refused(host: Host, job_id: str, error: InfrastructureError) -> JobState:
+    """Return the state of a job that a machine would not begin; nothing of it begins later."""
+    began = True
+    with contextlib.suppress(InfrastructureError):
+        began = not await host.void(job_id)
+        if began:
+            await host.cancel(job_id)
+    return JobState(status=JobStatus.INFRA, failure=str(error), began=began)
 
 
-def out_of_sight(error: Unreachable) -> JobState:
-    """Return the state of a job on a machine that cannot be reached: it goes on, unseen."""
+def out_of_sight(error: InferproofError) -> JobState:
+    """Return the state of a job of which nobody can say anything now: it goes on, unseen."""
     progress = Progress(done=0, total=1, message=f"out of sight: {error.what}")
     return JobState(status=JobStatus.RUNNING, progress=progress, failure=str(error))
+
+
+def troubles_of(states: Mapping[str, JobState]) -> dict[str, str]:
+    """Return why open jobs are out of sight, by job."""
+    return {job: s.failure for job, s in states.items() if s.failure and not s.status.is_final}
 
 
 @lru_cache(maxsize=8)

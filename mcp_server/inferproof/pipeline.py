@@ -30,7 +30,7 @@ from inferproof.core.errors import (
 from inferproof.core.evidence import Evidence
 from inferproof.core.reports import JobReport, PromotionReport, Started, ToolName
 from inferproof.core.sealed import SealedContract
-from inferproof.core.values import Digest, Entry, JobStatus, Purpose, utc_now
+from inferproof.core.values import Digest, Entry, Purpose, utc_now
 from inferproof.docket import Docket, as_attempt
 from inferproof.gates import current_digests
 from inferproof.hosts.base import Host, JobState, follow, never
@@ -41,7 +41,7 @@ from inferproof.ledger.signing import ApproverKey
 from inferproof.ledger.store import Ledger
 from inferproof.ledger.verify import Report as VerifyReport
 from inferproof.ledger.verify import readable_entries, verify
-from inferproof.machines import out_of_sight, seen
+from inferproof.machines import out_of_sight, refused, seen, troubles_of
 from inferproof.orders import Order, Round, new_job_id, tool_name
 from inferproof.promotion import promote
 from inferproof.rollout import Rollout, has_replicas
@@ -160,7 +160,7 @@ class Keeper:
         except Unreachable:
             pass  # it may run there or not: whoever looks later finds out
         except InfrastructureError as error:
-            await self._close(attempt, entry, JobState(status=JobStatus.INFRA, failure=str(error)))
+            await self._close(attempt, entry, await refused(self._bench.host(order), job_id, error))
         return Started(job_id=job_id, is_new=True)
 
     async def follow(
@@ -184,8 +184,8 @@ class Keeper:
                     if on_progress is not None and state.progress is not None:
                         step = state.progress
                         await on_progress(step.done, step.total, step.message)
-            except NotFound:
-                pass  # recorded, but not launched (yet): the report says which
+            except (InfrastructureError, UsageError):
+                pass  # not launched (yet), or not to be seen: the report says which
         return await self.report(job_id)
 
     async def report(self, job_id: str) -> JobReport:
@@ -216,11 +216,12 @@ class Keeper:
 
     async def status(self) -> standing.CampaignStatus:
         """Return where the campaign stands, after settling what is over."""
-        for attempt, entry in self.docket.attempts():
-            await self._settle(attempt, entry)
+        states = {a.job_id: await self._settle(a, entry) for a, entry in self.docket.attempts()}
         files = self.sealed() if self.docket.ruling_seal() else open_campaign(self.root)
         entries, told = tuple(self.ledger.entries()), self.search.told(files)
-        return standing.status(files.campaign, entries, now=utc_now(), search_of=told)
+        return standing.status(
+            files.campaign, entries, now=utc_now(), search_of=told, troubles=troubles_of(states)
+        )
 
     def evidence(self, ref: str) -> Evidence:
         """Return stored evidence by its digest or by its job's id.
@@ -312,7 +313,7 @@ class Keeper:
             state = await seen(self._host(attempt, entry), attempt.job_id, entry)
             if state.status.is_final:
                 await self._close(attempt, entry, state)
-        except Unreachable as error:
+        except (InfrastructureError, UsageError) as error:
             return out_of_sight(error)
         return await self._settle(attempt, entry) if state.status.is_final else state
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from inferproof_remote import job, outbox, slurm
+from inferproof_remote import job, outbox, slurm, workplace
 from inferproof_remote.blobs import BlobError, file_digest
 from inferproof_remote.jobs import Jobs, Refused, as_json
 
@@ -139,8 +139,8 @@ def _size_of(asked: Question) -> int:
 
 
 def _ping(jobs: Jobs, asked: Question) -> Answer:
-    del jobs, asked
-    return Answer({"now_s": time.time()})
+    del asked
+    return Answer({"now_s": time.time(), "work_id": workplace.identity(jobs.root)})
 
 
 def _have(jobs: Jobs, asked: Question) -> Answer:
@@ -173,6 +173,10 @@ def _begin(jobs: Jobs, asked: Question) -> Answer:
     options = None if queue is None else job.as_texts(queue, "queue")
     jobs.begin(asked.fields.get("job"), asked.text("secret"), inputs, options)
     return Answer({})
+
+
+def _void(jobs: Jobs, asked: Question) -> Answer:
+    return Answer({"is_void": workplace.void(jobs.root, asked.text("job_id"))})
 
 
 def _look(jobs: Jobs, asked: Question) -> Answer:
@@ -248,6 +252,7 @@ _ANSWERS: Mapping[str, Callable[[Jobs, Question], Answer]] = {
     "put": _put,
     "add": _add,
     "begin": _begin,
+    "void": _void,
     "look": _look,
     "stop": _stop,
     "sweep": _sweep,

@@ -77,7 +77,7 @@ def parse_job(raw: object) -> JobSpec:
         raise JobFormatError(f"job schema is {table['schema']!r}; this bench reads {SCHEMA}")
     return JobSpec(
         schema=SCHEMA,
-        job_id=_matching(table["job_id"]),
+        job_id=as_job_id(table["job_id"]),
         verb=_one_of(table["verb"]),
         wall_s=_wall_s(table["wall_s"]),
         spec=as_table(table["spec"], "spec"),
@@ -93,6 +93,17 @@ def as_table(raw: object, name: str) -> Mapping[str, object]:
     if not isinstance(raw, dict):
         raise JobFormatError(f"{name} is {type(raw).__name__}, not an object")
     return cast("dict[str, object]", raw)
+
+
+def as_job_id(raw: object) -> str:
+    """Return `raw` as the name of a job, which is a plain name of a folder, too.
+
+    Raises:
+        JobFormatError: `raw` is something else.
+    """
+    if not isinstance(raw, str) or not _JOB_ID.fullmatch(raw):
+        raise JobFormatError(f"job_id {raw!r} does not match {_JOB_ID.pattern}")
+    return raw
 
 
 def as_number(raw: object, name: str) -> float:
@@ -155,12 +166,6 @@ def write_atomically(path: Path, text: str) -> None:
 def sandbox_name(label: str) -> str:
     """Return the name of this job's sandbox for `label`; by it the supervisor finds leftovers."""
     return f"{os.environ.get(MARK) or f'pid-{os.getpid()}'}.{label}"
-
-
-def _matching(raw: object) -> str:
-    if not isinstance(raw, str) or not _JOB_ID.fullmatch(raw):
-        raise JobFormatError(f"job_id {raw!r} does not match {_JOB_ID.pattern}")
-    return raw
 
 
 def _one_of(raw: object) -> str:

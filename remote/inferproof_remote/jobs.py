@@ -20,6 +20,7 @@ from typing import cast
 from inferproof_remote import job, processes, slurm
 from inferproof_remote.blobs import Blobs, file_digest
 from inferproof_remote.folders import disk_bytes
+from inferproof_remote.workplace import is_void
 
 LAUNCH_S = 30.0
 SWEEP_S = 30.0
@@ -89,7 +90,8 @@ class Jobs:
             Refused: there is none; a link is none.
         """
         folder = self.root / "jobs" / job_id
-        if not _ID.fullmatch(job_id) or folder.is_symlink() or not folder.is_dir():
+        is_job = _ID.fullmatch(job_id) and folder.is_dir() and not folder.is_symlink()
+        if not is_job or is_void(folder):
             what = f"no job {job_id[:80]!r} in {self.root / 'jobs'}"
             raise Refused("not_found", what, hint="list jobs: campaign_status")
         return folder
@@ -115,6 +117,8 @@ class Jobs:
             raise Refused("usage", str(error)) from error
         folder = self.root / "jobs" / spec.job_id
         is_new = not folder.exists() and self._write(folder, asked, inputs)
+        if is_void(folder):
+            raise Refused("failed", f"job {spec.job_id!r} was given up before it began")
         if not is_new and _digest_of(folder) != spec.digest:
             raise Refused("usage", f"job {spec.job_id!r} exists already in {self.root / 'jobs'}")
         self._launch(folder, secret, queue)
@@ -236,6 +240,8 @@ class Jobs:
             (folder / _LAUNCHED).touch(exist_ok=False)
         except FileExistsError:
             return  # whoever asked before us has launched it, or is about to
+        if (folder / "cancel").exists() or (folder / "rc").exists():
+            raise Refused("failed", f"job {folder.name!r} was given up before it began")
         try:
             if queue is not None:
                 self._enqueue(folder, secret, queue)

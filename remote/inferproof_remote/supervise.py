@@ -137,6 +137,8 @@ class _Supervisor:
 
     def _await_gpus(self) -> int:
         """Return 0 once the GPUs that the job asks for are held, else why it must not begin."""
+        if (self._job_dir / "cancel").exists():
+            return CANCELLED  # given up before this supervisor came to begin it
         wish = wish_of(self._asked.spec, self._asked.wall_s)
         if wish is None:
             return DONE

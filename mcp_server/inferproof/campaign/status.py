@@ -1,7 +1,7 @@
 """Where a campaign stands and what is left to do, from its ledger entries alone."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
@@ -72,11 +72,12 @@ class ComponentStatus(Value):
 
 
 class OpenJob(Value):
-    """A job whose outcome is not in the ledger yet."""
+    """A job whose outcome is not in the ledger yet; `trouble` says why it cannot be seen now."""
 
     job_id: str
     tool: str
     candidate: Digest | None
+    trouble: str = ""
 
 
 class PendingApproval(Value):
@@ -124,6 +125,11 @@ class CampaignStatus(Value):
             f"{len(self.open_jobs)} open{self._accelerators}. Goal: {self.goal}",
             *(_component_line(component) for component in self.components),
             *(
+                f"job {job.job_id} is out of sight: {job.trouble}"
+                for job in self.open_jobs
+                if job.trouble
+            ),
+            *(
                 f"approval {a.approval_id} to {a.action} {a.candidate[:12]}: "
                 f"{'granted' if a.granted else 'waits for a person'}"
                 for a in self.approvals
@@ -151,13 +157,17 @@ def status(
     *,
     now: datetime,
     search_of: SearchOf = no_search,
+    troubles: Mapping[str, str] | None = None,
 ) -> CampaignStatus:
-    """Return where `campaign` stands after `entries`; approvals expire by `now`."""
+    """Return where `campaign` stands after `entries`; approvals expire by `now`.
+
+    `troubles` says of open jobs, by their ids, why nobody can see them now.
+    """
     by_kind: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_kind[_text(entry, "kind")].append(entry)
     seals = by_kind["seal"]
-    jobs = _open_jobs(by_kind)
+    jobs = _open_jobs(by_kind, troubles or {})
     approvals = _approvals(by_kind, now)
     components = tuple(
         _component_status(component, entries, by_kind, search_of)
@@ -252,13 +262,14 @@ def _proved(promotion: Entry, outcomes: Sequence[Entry]) -> str | None:
     return None
 
 
-def _open_jobs(by_kind: dict[str, list[Entry]]) -> tuple[OpenJob, ...]:
+def _open_jobs(by_kind: dict[str, list[Entry]], troubles: Mapping[str, str]) -> tuple[OpenJob, ...]:
     ended = {entry.body["job_id"] for entry in by_kind["outcome"]}
     return tuple(
         OpenJob(
             job_id=_text(entry, "job_id"),
             tool=_text(entry, "tool"),
             candidate=cast("str | None", entry.body["candidate"]),
+            trouble=troubles.get(_text(entry, "job_id"), ""),
         )
         for entry in by_kind["attempt"]
         if entry.body["job_id"] not in ended

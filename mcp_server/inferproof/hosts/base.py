@@ -49,6 +49,7 @@ class JobState:
     rc: int | None = None
     progress: Progress | None = None
     failure: str = ""
+    began: bool = True  # False where it is certain that nothing of it ever ran
 
 
 class Host(Protocol):
@@ -73,6 +74,10 @@ class Host(Protocol):
 
     async def state(self, job_id: str) -> JobState:
         """Return where the job stands now."""
+        ...
+
+    async def void(self, job_id: str) -> bool:
+        """Keep a job from ever beginning; False if it has begun."""
         ...
 
     async def log_tail(self, job_id: str, *, limit_bytes: int) -> str:

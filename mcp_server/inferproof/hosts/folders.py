@@ -73,8 +73,15 @@ class _Says(_Reply):
     says: str
 
 
-class _Clock(_Reply):
+class Clock(_Reply):
+    """What time it is there, and in which work folder."""
+
     now_s: float
+    work_id: str
+
+
+class _Void(_Reply):
+    is_void: bool
 
 
 class _Step(_Reply):
@@ -133,6 +140,10 @@ class Folders:
         """
         return await asyncio.to_thread(self._state, job_id)
 
+    async def void(self, job_id: str) -> bool:
+        """Keep a job from ever beginning; False if it has begun."""
+        return await asyncio.to_thread(self._void, job_id)
+
     async def log(self, job_id: str, *, offset_bytes: int, limit_bytes: int) -> bytes:
         """Return at most `limit_bytes` of the job's log from `offset_bytes` on, as they are."""
         return await asyncio.to_thread(self._log, job_id, offset_bytes, limit_bytes)
@@ -176,7 +187,7 @@ class Folders:
         """
         answer = self._line.ask("measure", {"verb": "machine"}, timeout_s=_MEASURE_S)
         before = time.time()
-        now_s = parsed(_Clock, self._line.ask("ping", {}, timeout_s=_QUESTION_S)).now_s
+        now_s = parsed(Clock, self._line.ask("ping", {}, timeout_s=_QUESTION_S)).now_s
         skew_s = now_s - (before + time.time()) / 2
         return parsed(Machine, answer).model_copy(update={"skew_s": skew_s})
 
@@ -207,6 +218,10 @@ class Folders:
     ) -> None:
         fields = {"job_id": job_id, **(fields or {})}
         await asyncio.to_thread(self._line.ask, asked, fields, timeout_s=_LONG_QUESTION_S)
+
+    def _void(self, job_id: str) -> bool:
+        answer = self._line.ask("void", {"job_id": job_id}, timeout_s=_QUESTION_S)
+        return parsed(_Void, answer).is_void
 
     def _start(self, request: JobRequest) -> None:
         began = time.monotonic()

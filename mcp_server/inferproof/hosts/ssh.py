@@ -3,10 +3,12 @@
 from pathlib import Path
 
 from inferproof.core.campaign import Target
+from inferproof.core.canonical import digest_json
 from inferproof.core.errors import UsageError
 from inferproof.hosts.bundle import build_zipapp
 from inferproof.hosts.folders import Folders, Queue
 from inferproof.hosts.mirror import Mirror
+from inferproof.hosts.same_work import SameWork
 from inferproof.hosts.ssh_keys import PINS_FILE
 from inferproof.hosts.ssh_lines import Lines, Place
 from inferproof.hosts.ssh_link import Link, Trust
@@ -25,7 +27,12 @@ class Ssh(Folders):
             raise UsageError(f"target {name} has no work folder", hint="give it `work`")
         bundle = build_zipapp(state_dir / "cache")
         place = Place(python=target.python or DEFAULT_PYTHON, work=target.work, bundle=bundle)
-        lines = Lines(lambda: connect(name, target, state_dir), place)
+        reached = digest_json({"address": target.address, "work": target.work})[:16]
+        lines = SameWork(
+            Lines(lambda: connect(name, target, state_dir), place),
+            state_dir / "works" / f"{name}-{reached}",
+            work=f"{target.work} of target {name}",
+        )
         super().__init__(lines, remote_digest=bundle.digest, queue=queue)
         self._mirror = Mirror(lines, state_dir / "mirror" / name)
 

@@ -178,8 +178,8 @@ def _summary(report: JobReport) -> str:
     what = f"{report.tool} ({report.purpose.value}, target {report.target}), job {report.job_id}"
     match report.status:
         case JobStatus.QUEUED | JobStatus.RUNNING:
-            progress = handle_of(report).progress
-            return f"{what}: {report.status.value}" + (f", {progress}" if progress else "")
+            told = clip(report.failure) or handle_of(report).progress
+            return f"{what}: {report.status.value}" + (f", {told}" if told else "")
         case JobStatus.FAILED | JobStatus.LOST | JobStatus.INFRA:
             return (
                 f"{what}: INFRASTRUCTURE, the bench failed and the candidate is not blamed. "

@@ -113,6 +113,9 @@ class Scripted:
     async def state(self, job_id: str) -> JobState:
         return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
+    async def void(self, job_id: str) -> bool:
+        raise NotImplementedError
+
     async def log_tail(self, job_id: str, *, limit_bytes: int) -> str:
         return ""
 
