@@ -1,6 +1,7 @@
 """lm-eval against an endpoint, where the user has it: what it reports, told and never judged."""
 
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,10 @@ _TOLD = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalOrder:
-    """One run: which endpoint and tasks, where it may write; `folder` has tasks of the user's."""
+    """One run: which endpoint and tasks, where it may write.
+
+    `folder` has tasks of the user's; their files are named relative to it.
+    """
 
     endpoint: str
     model_name: str
@@ -51,7 +55,8 @@ def evaluate(order: EvalOrder, program: Path | None) -> Facts:
         with log.open("wb") as output:
             code = subprocess.run(
                 command(order, program),
-                cwd=order.work,
+                cwd=order.folder or order.work,
+                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,6 +1,7 @@
 """What lm-eval reports is read as numbers; what it cannot report is told with what to do."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ def test_a_report_becomes_facts(tmp_path: Path) -> None:
     told = evaluate(order(tmp_path / "work"), program(tmp_path, SCRIPT.format(report=text)))
     assert (told["failure"], told["version"]) == ("", "0.4.13")
     assert told["results"] == {"sums": {"exact_match": 0.25}}
+
+
+def test_files_of_own_tasks_are_named_relative_to_their_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    report = json.dumps({"results": {}, "lm_eval_version": "0.4.13"})
+    (folder / "rows.jsonl").write_text(report)
+    text = SCRIPT.replace("{report!r}", "open('rows.jsonl').read()")
+    own = replace(order(tmp_path / "work"), folder=folder)
+    assert evaluate(own, program(tmp_path, text))["version"] == "0.4.13"
+    assert [path.name for path in folder.iterdir()] == ["rows.jsonl"]
 
 
 def test_a_missing_program_says_how_to_get_it(tmp_path: Path) -> None:
