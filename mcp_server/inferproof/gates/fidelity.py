@@ -10,24 +10,28 @@ the case:
    leaves the range that the contract names, one in a hundred may be: `wrong_tokens`;
 4. further from the reference than the trusted path by more than the contract and chance allow:
    `unfaithful`. By the mean over the path, over a bin of positions, and over the positions after
-   block boundaries; by the share of rows beyond multiples of the floor's median and p99; by max.
+   block boundaries; by the share of rows beyond multiples of the floor's median and p99; by max,
+   unless coarser rounding carries the trusted path about as far on that very row, which then
+   counts in no mean.
 
 The floor is the trusted path's own error on the same rows; for tails, that of all paths together
 where it is more. Few rows with heavy tails scatter, so means and shares must be beyond the bar by
-`SIGMAS` standard errors. An engine without log-probabilities is judged by rule 3 alone, and the
-verdict says so.
+`SIGMAS` standard errors. An engine without log-probabilities is judged by its tokens: by rule 3,
+and by what its choices lose on all paths together, held against the trusted path's choices like a
+mean. That sees coarse weights and not fine ones, and the verdict says so.
 """
 
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from inferproof.core.service import Fidelity
 from inferproof.core.serving_facts import FidelityFacts, ServeFacts, TokenScores
 from inferproof.core.values import Reason, Verdict
 from inferproof.gates.base import Clerk, ServiceCase, measured
-from inferproof.gates.power import noticed, power_of
+from inferproof.gates.power import noticed, power_of, together
 
 CLERK = Clerk("fidelity", __name__)
 PROMPT_PATHS = ("prompt", "prefix")
@@ -110,6 +114,7 @@ def find_faults(scores: Sequence[TokenScores], rules: Fidelity) -> list[Finding]
             *_wrong_tokens(table, rules),
             *_unfaithful(table, rules, pooled),
         ]
+    found += _poor_choices(tables, rules)
     return found or [*_missing(scores, rules), *_too_few(tables, rules)]
 
 
@@ -125,7 +130,7 @@ def _praise(found: Sequence[FidelityFacts]) -> str:
         return text
     return (
         f"{rows} tokens on {paths} are among the reference's best; the engine gives no "
-        "log-probabilities, so only its tokens were judged"
+        "log-probabilities, so only its tokens were judged, which weights of 8 bits hardly change"
     )
 
 
@@ -170,6 +175,16 @@ def _wrong_tokens(table: TokenScores, rules: Fidelity) -> Iterator[Finding]:
         yield Finding(Reason.WRONG_TOKENS, where, figures)
 
 
+def _poor_choices(tables: Sequence[TokenScores], rules: Fidelity) -> Iterator[Finding]:
+    """Yield what the tokens of paths without log-probabilities lose beyond the trusted path's."""
+    told = [table for table in tables if not table.kl and table.path != "split"]
+    losses = [
+        row for table in told for row in zip(table.loss_nats, table.floor_loss_nats, strict=True)
+    ]
+    if figures := _mean_beyond(losses, rules.mean_over_floor, SIGMAS):
+        yield Finding(Reason.UNFAITHFUL, "all paths by rule choice", figures)
+
+
 def _forgiven(table: TokenScores) -> int:
     """Return how many tokens of a path may be off: a few where an engine need not be tuned."""
     return math.ceil(BEYOND_OFF_SHARE * len(table.position)) if table.path == "beyond" else 0
@@ -178,21 +193,30 @@ def _forgiven(table: TokenScores) -> int:
 def _unfaithful(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) -> Iterator[Finding]:
     if not table.kl:
         return
-    whole = list(zip(table.kl, table.floor_kl, strict=True))
+    usual = together(table)
+    whole = list(zip(usual.kl, usual.floor_kl, strict=True))
     tail = max(p99(table.floor_kl), p99(pooled), LEAST_TAIL_NATS)
     median = max(statistics.median(table.floor_kl), LEAST_FLOOR_NATS)
-    most = rules.max_over_floor * max(*table.floor_kl, *pooled, LEAST_TAIL_NATS)
     found = {
         "mean": _mean_beyond(whole, rules.mean_over_floor, SIGMAS),
         "median": _share_beyond(table.kl, rules.median_over_floor * median, 0.5),
         "p99": _share_beyond(table.kl, rules.p99_over_floor * tail, 0.01),
-        "max": f"{max(table.kl):.2g} nats, {most:.2g} allowed" if max(table.kl) > most else "",
+        "max": _row_beyond(table, rules, pooled),
     }
-    for name, rows in _bins(table, rules):
+    for name, rows in _bins(usual, rules):
         found[name] = _mean_beyond(rows, rules.bin_over_floor, BIN_SIGMAS)
     for rule, figures in found.items():
         if figures:
             yield Finding(Reason.UNFAITHFUL, f"path {table.path} by rule {rule}", figures)
+
+
+def _row_beyond(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) -> str:
+    """Return the figures of a row that neither any floor nor its own second look explains."""
+    most = rules.max_over_floor * max(*table.floor_kl, *pooled, LEAST_TAIL_NATS)
+    shaken = table.shaken_kl or (0.0,) * len(table.kl)
+    bars = [max(most, rules.p99_over_floor * each) for each in shaken]
+    over, kl, bar = max((kl - bar, kl, bar) for kl, bar in zip(table.kl, bars, strict=True))
+    return f"{kl:.2g} nats, {bar:.2g} allowed" if over > 0 else ""
 
 
 def _mean_beyond(rows: Sequence[tuple[float, float]], factor: float, sigmas: float) -> str:
@@ -204,7 +228,7 @@ def _mean_beyond(rows: Sequence[tuple[float, float]], factor: float, sigmas: flo
     if statistics.fmean(over) <= chance:
         return ""
     error, floor = (statistics.fmean(column) for column in zip(*rows, strict=True))
-    return f"KL {error:.2g} nats, floor {floor:.2g}, {factor:g} times that allowed"
+    return f"{error:.2g} nats a token, floor {floor:.2g}, {factor:g} times that allowed"
 
 
 def _share_beyond(kl: Sequence[float], bar: float, allowed: float) -> str:
@@ -265,8 +289,13 @@ def _is_table(table: TokenScores) -> bool:
     rows = len(table.position)
     is_given = table.path == "prompt" or (table.path == "split" and table.kl)
     chosen = table.kl if is_given else table.tie_gap_nats
-    columns = (table.kl, table.floor_kl, table.tie_gap_nats, table.nll_engine, table.nll_reference)
+    pairs = (
+        (table.kl, table.floor_kl),
+        (table.loss_nats, table.floor_loss_nats),
+        (table.nll_engine, table.nll_reference),
+    )
+    columns = (*chain(*pairs), table.shaken_kl, table.tie_gap_nats)
     even = all(len(column) in (0, rows) for column in columns)
     finite = all(measured(value) for column in columns for value in column)
-    paired = len(table.kl) == len(table.floor_kl)
+    paired = all(len(first) == len(second) for first, second in pairs)
     return even and finite and paired and len(chosen) == rows == len(table.sequence)

@@ -41,8 +41,24 @@ class Power:
         )
 
 
+def together(table: TokenScores) -> TokenScores:
+    """Return the rows that are judged together: one that was read again is judged by itself."""
+    kept = [at for at, shaken in enumerate(table.shaken_kl) if not shaken]
+    if len(kept) == len(table.shaken_kl):
+        return table
+    columns = {
+        "sequence": table.sequence,
+        "position": table.position,
+        "kl": table.kl,
+        "floor_kl": table.floor_kl,
+    }
+    left = {name: tuple(column[at] for at in kept) for name, column in columns.items()}
+    return table.model_copy(update=left)
+
+
 def power_of(table: TokenScores, rules: Fidelity, bits: str) -> Power | None:
     """Return what one path's rows can show; None without log-probabilities."""
+    table = together(table)
     rows = _by_sequence(table)
     floor = fmean(table.floor_kl) if table.floor_kl else 0.0
     if len(table.kl) < 2 or floor <= LEAST_FLOOR_NATS:
@@ -62,7 +78,8 @@ def power_of(table: TokenScores, rules: Fidelity, bits: str) -> Power | None:
 
 def noticed(table: TokenScores, rules: Fidelity) -> float:
     """Return from how many floors on a mean error is refused nine times in ten."""
-    floor = fmean(table.floor_kl)
+    table = together(table)
+    floor = fmean(table.floor_kl) if table.floor_kl else 0.0
     over = [
         kl - rules.mean_over_floor * trusted
         for kl, trusted in zip(table.kl, table.floor_kl, strict=True)

@@ -192,5 +192,7 @@ def _rules(fidelity: "Table", model: Path) -> Rules:
         batch=int(job.as_number(fidelity["batch"], "batch")),
         top_logprobs=int(job.as_number(fidelity["top_logprobs"], "top_logprobs")),
         tie_nats=job.as_number(fidelity["tie_nats"], "tie_nats"),
+        p99_over_floor=job.as_number(fidelity["p99_over_floor"], "p99_over_floor"),
+        max_over_floor=job.as_number(fidelity["max_over_floor"], "max_over_floor"),
         context=context_tokens(model),
     )

@@ -45,6 +45,7 @@ from inferproof_remote.serving.scoring import (
     score,
     tie_gap_nats,
 )
+from inferproof_remote.serving.second_look import look_again
 from inferproof_remote.serving.spelling import spells
 from inferproof_remote.serving.transcribing import read_text
 from inferproof_remote.serving.vocabulary import Vocabulary
@@ -80,9 +81,12 @@ class Examination:
         yardsticks: Yardsticks,
         *,
         began_s: float,
+        looks_again: Rules | None = None,
     ) -> "Examination":
-        """Return what was answered, read by the reference."""
-        score(tables, transcripts, yardsticks)
+        """Return what was answered, read by the reference; twice where that is asked."""
+        scored = score(tables, transcripts, yardsticks)
+        if looks_again:
+            look_again(scored, looks_again, yardsticks)
         return cls(
             lengths=plan.lengths,
             tables=tuple(tables.values()),
@@ -120,7 +124,8 @@ def examine(
     asking = Asker(engine, features, question.rules, yardsticks)
     tables, transcripts = ask_all(asking, plan)
     transcripts += _ask_again(asking, question.bits, tables, transcripts)
-    return Examination.of(plan, tables, transcripts, yardsticks, began_s=began_s)
+    rules = question.rules
+    return Examination.of(plan, tables, transcripts, yardsticks, began_s=began_s, looks_again=rules)
 
 
 def ask_all(asking: "Asker", plan: Plan) -> tuple[dict[ScoredPath, PathTable], list[Transcript]]:
@@ -233,11 +238,12 @@ class Asker:
             row = rows[position] if position < len(rows) else None
             listed = self._resolved(row.listed) if row else {}
             own = row.logprob if row and row.logprob is not None else listed.get(ids[position])
-            if own is None or not self._is_whole(row):
+            if row is None or own is None or not self._is_whole(row):
                 table.unreadable += 1
-            elif self._is_mapped(row, listed):
+            else:
+                lost = len(row.listed) - len(listed)
                 listed[ids[position]] = own
-                yield Reading(position=position, listed=listed, chosen=False, nll=-own)
+                yield Reading(position=position, listed=listed, chosen=False, nll=-own, lost=lost)
 
     def _chosen(
         self, prompt: Prompt, answer: Completion, table: PathTable
@@ -259,9 +265,11 @@ class Asker:
             listed = self._resolved(row.listed) if row else {}
             if row is None or row.logprob is None or not self._is_whole(row):
                 table.unreadable += 1
-            elif self._is_mapped(row, listed):
+            else:
+                lost = len(row.listed) - len(listed)
                 listed[token] = row.logprob
-                readings.append(Reading(position=start + index, listed=listed, chosen=True))
+                at = start + index
+                readings.append(Reading(position=at, listed=listed, chosen=True, lost=lost))
         return (*prompt.sent, *output), readings
 
     def _output_ids(self, sent: Ids, answer: Completion) -> Ids:
@@ -302,12 +310,9 @@ class Asker:
         named = ((self.vocabulary.id_of(ref), value) for ref, value in listed.items())
         return {each: value for each, value in named if each is not None}
 
-    def _is_whole(self, row: Row | None) -> bool:
+    def _is_whole(self, row: Row) -> bool:
         """Return whether the engine lists about as many tokens as the probe saw.
 
         In a list by text, tokens that share a text are one.
         """
-        return row is not None and 2 * len(row.listed) >= max(2, self.features.listed)
-
-    def _is_mapped(self, row: Row | None, listed: Mapping[int, float]) -> bool:
-        return row is not None and 2 * len(listed) >= len(row.listed)
+        return 2 * len(row.listed) >= max(2, self.features.listed)

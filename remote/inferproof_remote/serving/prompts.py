@@ -33,7 +33,7 @@ class CorpusTooSmall(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The part of the contract that says what is asked, and how near a tie is.
+    """The part of the contract that says what is asked, how near a tie is, how far off a row.
 
     `context` is the most tokens that the model takes, prompt and output together.
     """
@@ -45,6 +45,8 @@ class Rules:
     top_logprobs: int
     tie_nats: float
     context: int
+    p99_over_floor: float = 3.0
+    max_over_floor: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

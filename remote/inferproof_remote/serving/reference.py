@@ -7,14 +7,15 @@ the engine computes, not what it rounded.
 
 import hashlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from inferproof_remote.serving.quantised import Quantisation, quantise_model
@@ -26,6 +27,8 @@ _TOKENS_AT_ONCE = 4096
 _READ_BYTES = 1 << 20
 _NO_LIMIT = 1 << 20
 _KEPT_BYTES = 512 << 20
+_READINGS = 32
+_MOVED = 8 * 2.0**-8
 
 
 class _Kept:
@@ -68,7 +71,7 @@ class Reference:
         model = _load(model_dir)
         if quantisation != "none":
             quantise_model(model, quantisation)
-        self._model = model.to(_DTYPES[precision]).eval()
+        self._model = cast("PreTrainedModel", model.to(_DTYPES[precision]).eval())
         self._kept = _Kept()
         self.forwards = 0
 
@@ -101,11 +104,61 @@ class Reference:
             for start in range(0, len(equal), step):
                 yield equal[start : start + step]
 
+    def shaken(self, ids: Sequence[int]) -> Iterator[Tensor]:
+        """Yield what follows `ids` [vocabulary], each time by a pass that rounds otherwise.
+
+        Attention rounds its scores, as plain implementations do, and what every layer gets is moved
+        at random by up to a few steps of bfloat16: about twice what its honest roundings do.
+        """
+        drawn = torch.Generator().manual_seed(len(ids))
+        at_once = max(1, min(_READINGS, _TOKENS_AT_ONCE // len(ids)))
+        for start in range(0, _READINGS, at_once):
+            count = min(at_once, _READINGS - start)
+            yield from self._shaken([ids] * count, drawn)
+
+    @torch.inference_mode()
+    def _shaken(self, batch: Sequence[Sequence[int]], drawn: torch.Generator) -> Tensor:
+        with _plain_attention(self._model), _moved(self._model, drawn):
+            logits: Tensor = self._model(
+                torch.tensor(batch), use_cache=False, logits_to_keep=1
+            ).logits
+        return logits[:, -1].float().log_softmax(-1)
+
     @torch.inference_mode()
     def _forward(self, batch: Sequence[Sequence[int]]) -> Tensor:
         self.forwards += sum(map(len, batch))
         logits: Tensor = self._model(torch.tensor(batch), use_cache=False).logits
         return logits.float().log_softmax(-1)
+
+
+@contextmanager
+def _plain_attention(model: PreTrainedModel) -> Generator[None]:
+    """Have attention round its scores meanwhile."""
+    usual = cast("str", model.config._attn_implementation)  # pyright: ignore[reportPrivateUsage]
+    choose = cast("Callable[[str], None]", model.set_attn_implementation)  # pyright: ignore[reportUnknownMemberType]
+    choose("eager")
+    try:
+        yield
+    finally:
+        choose(usual)
+
+
+@contextmanager
+def _moved(model: nn.Module, drawn: torch.Generator) -> Generator[None]:
+    """Have every layer get what it gets moved at random by a few steps of bfloat16 meanwhile."""
+
+    def move(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        hidden = given[0]
+        by = 1 + _MOVED * (2 * torch.rand(hidden.shape, generator=drawn) - 1)
+        return ((hidden * by).to(hidden.dtype), *given[1:])
+
+    lists = (each for each in model.modules() if isinstance(each, nn.ModuleList))
+    hooks = [layer.register_forward_pre_hook(move) for layers in lists for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @dataclass(frozen=True, slots=True)

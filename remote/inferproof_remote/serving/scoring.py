@@ -15,10 +15,12 @@ from torch import Tensor
 
 from inferproof_remote.serving.prompts import Ids, ScoredPath
 from inferproof_remote.serving.reference import Yardsticks
+from inferproof_remote.serving.vocabulary import Vocabulary
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 _LEAST_REST = 1e-6
-_TWO_READINGS = 2.0
+TWO_READINGS = 2.0
+_CERTAIN_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,8 @@ class Reading:
     """What an engine said of the token at `position`: its list, and the token if it chose it.
 
     `nll` is the engine's own negative log-likelihood of a token that it was given. `against` is
-    what it said of the same position before, which then stands in for the reference.
+    what it said of the same position before, which then stands in for the reference. `lost` counts
+    the listed names that are no certain token.
     """
 
     position: int
@@ -34,6 +37,7 @@ class Reading:
     chosen: bool
     nll: float | None = None
     against: Mapping[int, float] | None = None
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class PathTable:
     """The rows of one path, and what became of those that are missing.
 
     `asked` rows were asked for; `unreadable` ones came without what the engine was seen to give;
-    `unanswered` ones never came. What is left over could not be mapped to tokens.
+    `unanswered` ones never came. What is left over was not certain to be one token or another.
     """
 
     path: ScoredPath
@@ -62,7 +66,10 @@ class PathTable:
     position: list[int] = field(default_factory=list[int])
     kl: list[float] = field(default_factory=list[float])
     floor_kl: list[float] = field(default_factory=list[float])
+    shaken_kl: list[float] = field(default_factory=list[float])
     tie_gap_nats: list[float] = field(default_factory=list[float])
+    loss_nats: list[float] = field(default_factory=list[float])
+    floor_loss_nats: list[float] = field(default_factory=list[float])
     nll_engine: list[float] = field(default_factory=list[float])
     nll_reference: list[float] = field(default_factory=list[float])
     agrees: list[int] = field(default_factory=list[int])
@@ -78,7 +85,10 @@ class PathTable:
             "position": [*self.position],
             "kl": [*self.kl],
             "floor_kl": [*self.floor_kl],
+            "shaken_kl": [*self.shaken_kl],
             "tie_gap_nats": [*self.tie_gap_nats],
+            "loss_nats": [*self.loss_nats],
+            "floor_loss_nats": [*self.floor_loss_nats],
             "nll_engine": [*self.nll_engine],
             "nll_reference": [*self.nll_reference],
             "agrees": [*self.agrees],
@@ -89,8 +99,9 @@ def score(
     tables: Mapping[ScoredPath, PathTable],
     transcripts: Sequence[Transcript],
     yardsticks: Yardsticks,
-) -> None:
+) -> "list[ScoredRow]":
     """Add a row for every reading; each sequence costs one forward pass at each precision."""
+    rows: list[ScoredRow] = []
     passes = list(dict.fromkeys(each.ids for each in transcripts))
     by_ids: dict[Ids, list[Transcript]] = {ids: [] for ids in passes}
     for each in transcripts:
@@ -98,9 +109,25 @@ def score(
     truths, floors = yardsticks.truth.many(passes), yardsticks.floor.many(passes)
     for ids, truth, floor in zip(passes, truths, floors, strict=True):
         for each in by_ids[ids]:
-            scorer = _Scorer(each, truth, floor, yardsticks.vocabulary.ends)
+            scorer = _Scorer(each, truth, floor, yardsticks.vocabulary)
             for reading in each.readings:
-                scorer.add(reading, tables[each.path])
+                table = tables[each.path]
+                if scorer.hides(reading):
+                    table.unreadable += 1
+                    continue
+                scorer.add(reading, table)
+                rows.append(ScoredRow(table, len(table.position) - 1, each, reading))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRow:
+    """Where a reading's row is: `at` counts in the columns that its table has."""
+
+    table: PathTable
+    at: int
+    transcript: Transcript
+    reading: Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +135,16 @@ class _Scorer:
     transcript: Transcript
     truth: Tensor
     floor: Tensor
-    ends: Ids
+    vocabulary: Vocabulary
+
+    def hides(self, reading: Reading) -> bool:
+        """Return whether most of the list names no token where the reference's names would."""
+        listed = len(reading.listed or ()) + reading.lost
+        if 2 * reading.lost <= listed:
+            return False
+        best = top(self.truth[reading.position - 1], listed)
+        named = sum(self.vocabulary.id_of(self.vocabulary.decode([each])) == each for each in best)
+        return named >= _CERTAIN_SHARE * len(best)
 
     def add(self, reading: Reading, table: PathTable) -> None:
         token = self.transcript.ids[reading.position]
@@ -117,20 +153,31 @@ class _Scorer:
         table.position.append(reading.position)
         if reading.listed is not None:
             trusted = divergence(truth, top(floor, len(reading.listed)))
+            table.shaken_kl.append(0.0)
             if reading.against is None:
                 table.kl.append(divergence(truth, reading.listed))
                 table.floor_kl.append(trusted)
             else:
                 table.kl.append(between(reading.against, reading.listed, token))
-                table.floor_kl.append(_TWO_READINGS * trusted)
+                table.floor_kl.append(TWO_READINGS * trusted)
         best = max(reading.listed, key=reading.listed.__getitem__) if reading.listed else token
-        table.agrees.append(int(tie_gap_nats(truth, best, self.ends) == 0))
+        table.agrees.append(int(tie_gap_nats(truth, best, self.vocabulary.ends) == 0))
         if reading.chosen:
-            gaps = [tie_gap_nats(rows, token, self.ends) for rows in (truth, floor)]
-            table.tie_gap_nats.append(min(gaps))
+            self._add_choice(token, truth, floor, table)
         if reading.nll is not None:
             table.nll_engine.append(reading.nll)
             table.nll_reference.append(-float(truth[token]))
+
+    def _add_choice(self, token: int, truth: Tensor, floor: Tensor, table: PathTable) -> None:
+        """Add what the engine's choice loses, and what the trusted path's own would."""
+        ends = self.vocabulary.ends
+        loss, floor_gap = (tie_gap_nats(row, token, ends) for row in (truth, floor))
+        open_to_it = floor.clone()
+        if token not in ends:
+            open_to_it[list(ends)] = -torch.inf
+        table.tie_gap_nats.append(min(loss, floor_gap))
+        table.loss_nats.append(loss)
+        table.floor_loss_nats.append(tie_gap_nats(truth, int(open_to_it.argmax()), ends))
 
 
 def divergence(truth: Tensor, listed: Mapping[int, float]) -> float:

@@ -77,6 +77,29 @@ def test_one_token_far_off_is_found() -> None:
     assert found.where == "path reuse by rule max"
 
 
+def test_a_row_that_rounding_carries_nearly_as_far_is_no_fault() -> None:
+    far = scaled(noise("engine reuse"), 1e5, range(200, 201))
+    for share, is_refused in ((0.5, False), (0.2, True)):
+        shaken = [share * value if at == 200 else 0.0 for at, value in enumerate(far)]
+        found = judged("reuse", kl=far, shaken_kl=shaken)
+        assert bool(found) == is_refused
+
+
+def told_by_tokens(loss: float, *, every: int = 20) -> list[TokenScores]:
+    """Return paths without log-probabilities: one choice in `every` is near a tie and differs."""
+    floor = [0.02 if at % 20 == 0 else 0.0 for at in range(ROWS)]
+    losses = [loss if at % every == 0 else 0.0 for at in range(ROWS)]
+    bare: dict[str, object] = {"kl": [], "floor_kl": []}
+    chosen = bare | {"loss_nats": losses, "floor_loss_nats": floor, "tie_gap_nats": losses}
+    return [table("prefix", **chosen), *(table(each, **chosen) for each in PATHS[1:])]
+
+
+def test_tokens_alone_show_an_engine_that_loses_more_by_its_choices_than_rounding_does() -> None:
+    assert find_faults(told_by_tokens(0.02), RULES) == []
+    found = find_faults(told_by_tokens(0.1, every=8), RULES)
+    assert [each.where for each in found] == ["all paths by rule choice"]
+
+
 def test_a_token_far_from_the_best_is_named_with_its_place() -> None:
     found = judged("decode", tie_gap_nats=[0.0] * 40 + [1.5] + [0.0] * (ROWS - 41))
     assert found

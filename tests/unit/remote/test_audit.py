@@ -57,6 +57,9 @@ class Counting:
     def many(self, sequences: Sequence[Sequence[int]]) -> Iterator[Tensor]:
         yield from map(self.logprobs, sequences)
 
+    def shaken(self, ids: Sequence[int]) -> Iterator[Tensor]:
+        yield self.logprobs(ids)[-1]
+
 
 VOCABULARY = Vocabulary(cast("Tokenizer", Letters()))
 YARDSTICKS = cast(
