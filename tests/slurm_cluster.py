@@ -1,11 +1,12 @@
 """A real Slurm on this machine for tests: a controller and two nodes, each with a made-up GPU."""
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 NODES = ("gpu1", "gpu2")
@@ -33,11 +34,14 @@ SchedulerParameters=sched_interval=1,defer
 ReturnToService=2
 InactiveLimit=0
 KillWait=5
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 MpiDefault=none
 MailProg=/bin/true
 {nodes}
 PartitionName=gpu Nodes=gpu1,gpu2 Default=YES State=UP OverSubscribe=NO
 PartitionName=cpu Nodes=gpu1,gpu2 State=UP OverSubscribe=FORCE:4
+PartitionName=urgent Nodes=gpu1,gpu2 State=UP OverSubscribe=NO PriorityTier=9
 """
 
 
@@ -48,6 +52,7 @@ class Cluster:
         self.root = root
         self.config = root / "slurm.conf"
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> "Cluster":
         for name in ("munge", "state", *(f"spool/{node}" for node in NODES)):
@@ -66,7 +71,7 @@ class Cluster:
         _until(lambda: (place / "socket").exists())
         self._start("slurmctld", "-D", "-f", str(self.config))
         for node in NODES:
-            self._start("slurmd", "-D", "-N", node, "-f", str(self.config))
+            self._nodes[node] = self._start("slurmd", "-D", "-N", node, "-f", str(self.config))
         _until(
             lambda: self.run("sinfo", "-h", "-N", "-p", "gpu", "-o", "%t").split() == ["idle"] * 2
         )
@@ -86,6 +91,18 @@ class Cluster:
         """Return once both nodes wait for work."""
         asked = ("sinfo", "-h", "-N", "-p", "gpu", "-o", "%t")
         _until(lambda: self.run(*asked).split() == ["idle", "idle"])
+
+    @contextlib.contextmanager
+    def down(self, node: str, *, cut_off: bool = False) -> Generator[None]:
+        """Have the controller take a node for down; one that is cut off does not hear of it."""
+        if cut_off:
+            self._nodes[node].send_signal(signal.SIGSTOP)
+        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+        try:
+            yield
+        finally:
+            self._nodes[node].send_signal(signal.SIGCONT)
+            self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def run(self, *argv: str) -> str:
         """Return what one of Slurm's commands says; nothing while it does not answer."""
@@ -114,13 +131,13 @@ class Cluster:
         self.config.write_text(text)
         (self.root / "gres.conf").write_text("".join(devices))
 
-    def _start(self, *argv: str) -> None:
+    def _start(self, *argv: str) -> subprocess.Popen[bytes]:
         log = (self.root / f"{argv[0]}.out").open("ab")
         environment = {**os.environ, "SLURM_CONF": str(self.config)}
         with log:
-            self._processes.append(
-                subprocess.Popen(argv, env=environment, stdout=log, stderr=log, cwd=self.root)
-            )
+            started = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, cwd=self.root)
+        self._processes.append(started)
+        return started
 
 
 def _free_ports(count: int) -> list[int]:

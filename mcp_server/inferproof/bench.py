@@ -151,6 +151,7 @@ class Bench:
             machine=await self._machine(attempt, files),
             log_tail=await self._log_tail(host, attempt.job_id),
             lease=await self._lease(attempt, files, entry, state),
+            starts=state.starts,
         )
         return bare.model_copy(update={backend.slot: facts})
 

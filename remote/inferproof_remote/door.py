@@ -83,6 +83,11 @@ def answer(jobs: Jobs, asked: str, fields: Mapping[str, object], payload: bytes 
         return found(jobs, Question(fields, payload))
     except (job.JobFormatError, BlobError) as error:
         raise Refused("usage", str(error)) from error
+    except slurm.SlurmRefused as error:
+        hint = "ask `sinfo` there; correct `slurm` of this target in targets.yaml"
+        raise Refused("failed", str(error), hint=hint) from error
+    except slurm.SlurmError as error:
+        raise Refused("unreachable", str(error), hint="ask `scontrol ping` there") from error
     except OSError as error:
         raise Refused("failed", f"{type(error).__name__}: {error}") from error
 
@@ -175,6 +180,12 @@ def _begin(jobs: Jobs, asked: Question) -> Answer:
     return Answer({})
 
 
+def _again(jobs: Jobs, asked: Question) -> Answer:
+    options = job.as_texts(asked.fields.get("queue"), "queue")
+    jobs.again(asked.text("job_id"), asked.text("secret"), options)
+    return Answer({})
+
+
 def _void(jobs: Jobs, asked: Question) -> Answer:
     return Answer({"is_void": workplace.void(jobs.root, asked.text("job_id"))})
 
@@ -240,10 +251,7 @@ def _models(jobs: Jobs, asked: Question) -> Answer:
 
 def _queue(jobs: Jobs, asked: Question) -> Answer:
     del jobs, asked
-    try:
-        return Answer({"says": slurm.partitions()})
-    except slurm.SlurmError as error:
-        raise Refused("unreachable", str(error), hint="ask `scontrol ping` there") from error
+    return Answer({"says": slurm.partitions()})
 
 
 _ANSWERS: Mapping[str, Callable[[Jobs, Question], Answer]] = {
@@ -252,6 +260,7 @@ _ANSWERS: Mapping[str, Callable[[Jobs, Question], Answer]] = {
     "put": _put,
     "add": _add,
     "begin": _begin,
+    "again": _again,
     "void": _void,
     "look": _look,
     "stop": _stop,

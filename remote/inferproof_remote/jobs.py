@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from inferproof_remote import job, processes, slurm
+from inferproof_remote import job, processes, slurm, spool
 from inferproof_remote.blobs import Blobs, file_digest
 from inferproof_remote.folders import disk_bytes
 from inferproof_remote.workplace import is_void
@@ -30,7 +30,6 @@ _KEPT_ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_
 _LAUNCHED, _SETTLED = "launched", "settled"
 _LONGEST_FAILURE = 1000
 _CANCELLED = 143
-_POLL_S = 0.2
 
 
 class Refused(Exception):
@@ -49,6 +48,7 @@ class Look:
 
     A supervisor is alive for a moment after it wrote `rc`. `waits` says for what a job in a queue
     waits; `failure` also why a queue ended it, and `is_fault` whether the machine failed under it.
+    `starts` are the times that it came into a queue.
     """
 
     rc: int | None
@@ -58,6 +58,7 @@ class Look:
     progress: Mapping[str, object] | None
     waits: str = ""
     is_fault: bool = False
+    starts: Sequence[spool.Start] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +85,16 @@ class Jobs:
         return Blobs(self.root / "cache" / "blobs")
 
     def folder(self, job_id: str) -> Path:
-        """Return the folder of a job.
+        """Return the folder of a job, of its second start if it had one.
 
         Raises:
             Refused: there is none; a link is none.
         """
+        first = self._first(job_id)
+        second = first / spool.AGAIN
+        return second if second.is_dir() else first
+
+    def _first(self, job_id: str) -> Path:
         folder = self.root / "jobs" / job_id
         is_job = _ID.fullmatch(job_id) and folder.is_dir() and not folder.is_symlink()
         if not is_job or is_void(folder):
@@ -126,7 +132,7 @@ class Jobs:
     def look(self, job_id: str) -> Look:
         """Return what the folder of a job says now."""
         folder = self.folder(job_id)
-        queued = _standing(folder) if _asks_queue(folder) else None
+        queued = spool.standing(folder) if _asks_queue(folder) else None
         alive = queued.alive if queued else _is_alive(folder)
         rc = None if queued and _read_rc(folder) == _CANCELLED else _read_rc(folder)
         said = queued.said if queued and alive is False else ""
@@ -138,16 +144,33 @@ class Jobs:
             progress=_progress(folder),
             waits=queued.said if queued and alive is None else "",
             is_fault=queued is not None and queued.is_fault,
+            starts=spool.starts(folder, queued),
         )
+
+    def again(self, job_id: str, secret: str, queue: Sequence[str]) -> None:
+        """Start a job that the machine ended a second time, elsewhere, if that is due.
+
+        Raises:
+            SlurmError: the queue does not take it, or does not say.
+        """
+        laid = spool.laid_again(self.folder(job_id))
+        if laid is None:
+            return
+        folder, elsewhere = laid
+        try:
+            self._launch(folder, secret, [*queue, *elsewhere])
+        except slurm.SlurmRefused:
+            shutil.rmtree(folder)
+            raise
 
     def stop(self, job_id: str) -> None:
         """Ask a job to end."""
         folder = self.folder(job_id)
         if not (folder / "rc").exists():
             (folder / "cancel").touch()
-            queued = _standing(folder)
+            queued = spool.standing(folder)
             if queued is not None and queued.alive is None:
-                slurm.cancel(folder)
+                spool.cancel(folder)
             supervisor = _supervisor(folder) if queued is None else None
             if supervisor is not None:
                 processes.send(supervisor, signal.SIGTERM)
@@ -159,8 +182,8 @@ class Jobs:
             Refused: something of it could not be ended.
         """
         folder = self.folder(job_id)
-        if _standing(folder) is not None:
-            self._sweep_queue(folder)
+        if spool.standing(folder) is not None:
+            spool.sweep(folder)
             return
         swept = self._bench("sweep", folder, timeout_s=SWEEP_S)
         if swept.returncode != 0:
@@ -189,7 +212,7 @@ class Jobs:
 
         Those settled more than `keep_s` ago go, and the oldest ones beyond `keep_bytes` in all.
         """
-        folder = self.folder(job_id)
+        folder = self._first(job_id)
         job.write_atomically(folder / _SETTLED, str(disk_bytes(folder)))
         room = keep_bytes
         for settled in _newest_first(self.root / "jobs"):
@@ -244,10 +267,12 @@ class Jobs:
             raise Refused("failed", f"job {folder.name!r} was given up before it began")
         try:
             if queue is not None:
-                self._enqueue(folder, secret, queue)
+                place = self.root / "queue"
+                way = spool.Spool(place=place, python=self.python, program=self.program)
+                way.submit(folder, secret, queue)
                 return
             launched = self._bench("supervise", folder, timeout_s=LAUNCH_S, told=secret)
-        except Refused:
+        except (Refused, slurm.SlurmRefused):
             (folder / _LAUNCHED).unlink()
             raise
         if launched.returncode != 0:
@@ -255,28 +280,6 @@ class Jobs:
             what = f"the supervisor of job {folder.name!r} did not start: {_last(launched.stderr)}"
             hint = f"read {folder / 'log'}; run: inferproof doctor"
             raise Refused("failed", what, hint=hint)
-
-    def _enqueue(self, folder: Path, secret: str, options: Sequence[str]) -> None:
-        place = folder / slurm.SECRET
-        place.touch(mode=0o600, exist_ok=False)
-        place.write_text(secret, encoding="ascii")
-        try:
-            slurm.submit(folder, self.program, options)
-        except slurm.SlurmError as error:
-            place.unlink()
-            hint = "ask `sinfo` there; correct `slurm` of this target in targets.yaml"
-            raise Refused("failed", str(error), hint=hint) from error
-
-    def _sweep_queue(self, folder: Path) -> None:
-        """Have Slurm end what it still has of a job, then write `rc`."""
-        slurm.cancel(folder)
-        deadline = time.monotonic() + SWEEP_S
-        while (queued := _standing(folder)) is not None and queued.alive is not False:
-            if time.monotonic() > deadline:
-                raise Refused("failed", f"Slurm does not end {folder.name!r}: {queued.said}")
-            time.sleep(_POLL_S)
-        if not (folder / "rc").exists():
-            job.write_atomically(folder / "rc", f"{_CANCELLED}\n")
 
     def _bench(
         self, verb: str, folder: Path, *, timeout_s: float, told: str = ""
@@ -335,13 +338,6 @@ def _asks_queue(folder: Path) -> bool:
     """Whether only a queue knows how a job stands: it goes on, or was ended and nobody asked."""
     rc = _read_rc(folder)
     return rc is None or (rc == _CANCELLED and not (folder / "cancel").exists())
-
-
-def _standing(folder: Path) -> slurm.Standing | None:
-    try:
-        return slurm.standing(folder)
-    except slurm.SlurmError as error:
-        raise Refused("unreachable", str(error), hint="ask `scontrol ping` there") from error
 
 
 def _digest_of(folder: Path) -> str | None:

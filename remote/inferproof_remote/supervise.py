@@ -115,6 +115,7 @@ class _Supervisor:
         self._tenure: Tenure | None = None
         self._ended: dict[int, int] = {}
         self._child, self._is_empty = 0, True
+        self._mark = os.environ.get(job.MARK) or asked.job_id  # a second start has one of its own
 
     def run(self, told: int) -> int:
         """Return the job's exit code once nothing of it runs any more; tell `told` of the start."""
@@ -157,7 +158,7 @@ class _Supervisor:
         try:
             return self._wait(deadline)
         finally:
-            _end_tree(self._asked.job_id, self._ended)
+            _end_tree(self._mark, self._ended)
             _cut(self._job_dir / "log")
             self._is_empty = True  # else the next holder of the GPUs looks for what is left
 
@@ -169,7 +170,7 @@ class _Supervisor:
     def _start(self) -> int:
         log, append = str(self._job_dir / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND
         leased: Mapping[str, str] = self._tenure.environment if self._tenure else {}
-        marks = {job.MARK: self._asked.job_id, job.ASKED: self._asked.digest}
+        marks = {job.MARK: self._mark, job.ASKED: self._asked.digest}
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", str(self._program), self._asked.verb, str(self._job_dir)],
@@ -218,7 +219,7 @@ class _Supervisor:
             job.write_failure(self._job_dir, reasons[code])
 
 
-def _end_tree(job_id: str, ended: dict[int, int]) -> None:
+def _end_tree(mark: str, ended: dict[int, int]) -> None:
     """Ask every descendant to end, then make it; frozen ones are thawed so that they can."""
     for number, patience_s in _PATIENCE_S.items():
         deadline = time.monotonic() + patience_s
@@ -227,15 +228,15 @@ def _end_tree(job_id: str, ended: dict[int, int]) -> None:
             _reap(ended)
             left = set(processes.descendants([os.getpid()]))
             if not left:
-                cgroups.cleanup(f"{job_id}.")
+                cgroups.cleanup(f"{mark}.")
                 return
             for process in left if number == signal.SIGKILL else left - asked:
                 processes.send(process, number)
             if left - asked:
-                cgroups.cleanup(f"{job_id}.")
+                cgroups.cleanup(f"{mark}.")
             asked |= left
             signal.sigtimedwait({signal.SIGCHLD}, _POLL_S)
-    raise BenchError(f"processes of job {job_id} are left that cannot be killed")
+    raise BenchError(f"processes of job {mark} are left that cannot be killed")
 
 
 def _reap(ended: dict[int, int]) -> None:

@@ -1,11 +1,13 @@
 """A cluster's queue as a target: Debian's own Slurm, two nodes with a made-up GPU each."""
 
 import asyncio
+import fcntl
 import os
-import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,8 @@ from inferproof.cli import main
 from inferproof.core.reports import JobReport
 from inferproof.core.values import JobStatus, Outcome, Purpose
 from inferproof.pipeline import Keeper
-from inferproof_remote import processes
-from slurm_cluster import Cluster
+from inferproof_remote import processes, slurm, spool
+from slurm_cluster import NODES, Cluster
 from small_campaign import WRONG, cpp_candidate, python_candidate, sealed_on
 
 pytestmark = [pytest.mark.zoo, pytest.mark.timeout(300)]
@@ -51,18 +53,62 @@ async def begun(keeper: Keeper, *argv: str) -> str:
     return started.job_id
 
 
-async def running(keeper: Keeper, job_id: str) -> JobReport:
+async def running(keeper: Keeper, job_id: str, start: str = "") -> None:
+    """Return once a job's first start, or the one of that name, has begun."""
     deadline = time.monotonic() + 40
-    while (report := await keeper.report(job_id)).status is JobStatus.QUEUED:
+    while not (first_folder(keeper, job_id) / start / "pid").exists():
+        report = await keeper.report(job_id)
         assert time.monotonic() < deadline, report
         await asyncio.sleep(0.1)
-    return report
 
 
 async def ended(keeper: Keeper, job_id: str) -> JobReport:
     report = await keeper.follow(job_id, wait_s=120)
     assert report.status.is_final, report
     return report
+
+
+async def begun_together(keeper: Keeper, argv: list[str], last: list[str]) -> list[str]:
+    """Return the ids of jobs that came while the queue was busy with others."""
+    place = keeper.root.parent / "work" / "queue"
+    place.mkdir(parents=True)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * MANY))
+    with (place / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        asked = [argv] * (MANY - 1) + [last]
+        starting = [asyncio.create_task(begun(keeper, *each)) for each in asked]
+        deadline = time.monotonic() + 40
+        while len(list(place.glob("*.json"))) < MANY:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+    return await asyncio.gather(*starting)
+
+
+def first_folder(keeper: Keeper, job_id: str) -> Path:
+    return keeper.root.parent / "work" / "jobs" / job_id
+
+
+def folder_of(keeper: Keeper, job_id: str) -> Path:
+    """Return the folder of a job's present start."""
+    first = first_folder(keeper, job_id)
+    return first / spool.AGAIN if (first / spool.AGAIN).exists() else first
+
+
+def environment_of(folder: Path) -> bytes:
+    """Return what the supervisor of a job was started with."""
+    pid = (folder / "pid").read_text().split()[0]
+    return Path("/proc", pid, "environ").read_bytes()
+
+
+def node_of(keeper: Keeper, job_id: str) -> str:
+    return (folder_of(keeper, job_id) / "node").read_text()
+
+
+def printed(keeper: Keeper, report: JobReport) -> str:
+    assert report.status is JobStatus.DONE, report
+    facts = keeper.evidence(report.job_id).run
+    assert facts is not None
+    return facts.output_tail
 
 
 def on_record_once(keeper: Keeper, count: int) -> None:
@@ -85,26 +131,31 @@ def test_a_kernel_is_judged_on_the_cluster(tmp_path: Path, keeper: Keeper):
     on_record_once(keeper, 2)
 
 
-def test_many_jobs_wait_their_turn_and_no_gpu_has_two(keeper: Keeper):
+def test_jobs_that_come_together_are_one_array_that_gives_no_gpu_to_two(
+    keeper: Keeper, cluster: Cluster
+):
+    shell = "date +%s.%N; sleep 0.5; date +%s.%N"
+
     async def all_of_them() -> list[JobReport]:
-        shell = "date +%s.%N; sleep 0.5; date +%s.%N"
-        ids = [await begun(keeper, "sh", "-c", shell) for _ in range(MANY)]
+        ids = await begun_together(keeper, ["sh", "-c", shell], ["sleep", "40"])
+        numbers = cluster.run("squeue", "-h", "-r", "-o", "%F").split()
+        assert len(numbers) == len(ids)
+        assert len(set(numbers)) == 1
         waiting = [await keeper.report(job_id) for job_id in ids]
-        assert "waits in Slurm's queue" in waiting[-1].progress_message
+        assert any("waits in Slurm's queue" in report.progress_message for report in waiting)
+        called_off = await keeper.cancel(ids.pop())
+        assert called_off.status is JobStatus.CANCELLED
         return [await ended(keeper, job_id) for job_id in ids]
 
     times: list[tuple[float, int]] = []
     for report in asyncio.run(all_of_them()):
-        assert report.status is JobStatus.DONE, report
-        facts = keeper.evidence(report.job_id).run
-        assert facts is not None
-        start, end = map(float, facts.output_tail.split())
+        start, end = map(float, printed(keeper, report).split())
         times += [(start, 1), (end, -1)]
     at_once, most = 0, 0
     for _, step in sorted(times):
         at_once += step
         most = max(most, at_once)
-    assert most <= 2
+    assert most <= len(NODES)
     on_record_once(keeper, MANY)
 
 
@@ -131,28 +182,130 @@ def test_cancel_takes_a_job_out_of_the_queue_or_off_its_node(
     on_record_once(keeper, 3 if waits else 1)
 
 
-def test_a_node_that_goes_down_is_no_fault_of_the_job_and_another_one_takes_it(
+def test_what_a_failed_node_ends_is_started_again_elsewhere_and_both_starts_are_on_record(
     keeper: Keeper, cluster: Cluster
 ):
-    async def scenario() -> tuple[JobReport, JobReport, str]:
+    async def scenario() -> tuple[JobReport, str]:
+        job_id = await begun(keeper, "sh", "-c", "sleep 3; echo done")
+        await running(keeper, job_id)
+        node = node_of(keeper, job_id)
+        with cluster.down(node):
+            return await ended(keeper, job_id), node
+
+    report, node = asyncio.run(scenario())
+    assert printed(keeper, report) == "done\n"
+    first, second = keeper.evidence(report.job_id).starts
+    assert (first.node, first.is_fault, first.number) != (second.node, True, second.number)
+    assert f"on {node}: NODE_FAIL, the machine failed, not the job" in first.ended
+    assert {first.node, second.node} == set(NODES)
+    assert processes.with_environment("INFERPROOF_JOB", report.job_id) == []
+    on_record_once(keeper, 1)
+
+
+def test_a_first_start_that_lives_on_unseen_changes_nothing_of_the_second(
+    keeper: Keeper, cluster: Cluster
+):
+    async def scenario() -> tuple[JobReport, int]:
+        job_id = await begun(keeper, "sh", "-c", "date +%s%N; sleep 5")
+        await running(keeper, job_id)
+        rc = first_folder(keeper, job_id) / "rc"
+        with cluster.down(node_of(keeper, job_id), cut_off=True):
+            since_ns = time.time_ns()
+            while not rc.exists():
+                report = await keeper.report(job_id)
+                assert not report.status.is_final, report
+                await asyncio.sleep(0.1)
+            assert rc.read_text() == "0\n"
+            assert not (await keeper.report(job_id)).status.is_final
+            return await ended(keeper, job_id), since_ns
+
+    report, since_ns = asyncio.run(scenario())
+    assert int(printed(keeper, report)) > since_ns
+    on_record_once(keeper, 1)
+
+
+def test_a_job_whose_two_nodes_fail_is_the_machines_fault_and_starts_no_third_time(
+    keeper: Keeper, cluster: Cluster
+):
+    async def scenario() -> JobReport:
         job_id = await begun(keeper, "sleep", "25")
         await running(keeper, job_id)
-        number = (keeper.root.parent / "work" / "jobs" / job_id / "slurm").read_text()
-        found = re.search(r" NodeList=(\w+)", cluster.run("scontrol", "-o", "show", "job", number))
-        assert found is not None
-        node = found[1]
-        cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-        lost = await ended(keeper, job_id)
-        again = await ended(keeper, await begun(keeper, "echo", "done"))
-        cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-        return lost, again, node
+        with cluster.down(node_of(keeper, job_id)):
+            await running(keeper, job_id, spool.AGAIN)
+            with cluster.down(node_of(keeper, job_id)):
+                return await ended(keeper, job_id)
 
-    lost, again, node = asyncio.run(scenario())
-    assert (lost.status, lost.overall) == (JobStatus.INFRA, None)
-    assert f"on {node}: NODE_FAIL, the machine failed, not the job" in lost.failure
-    assert again.status is JobStatus.DONE
-    assert processes.with_environment("INFERPROOF_JOB", lost.job_id) == []
-    on_record_once(keeper, 2)
+    report = asyncio.run(scenario())
+    assert (report.status, report.overall) == (JobStatus.INFRA, None)
+    assert "NODE_FAIL, the machine failed, not the job" in report.failure
+    starts = keeper.evidence(report.job_id).starts
+    assert [start.is_fault for start in starts] == [True, True]
+    assert {start.node for start in starts} == set(NODES)
+    assert processes.with_environment("INFERPROOF_JOB", report.job_id) == []
+    on_record_once(keeper, 1)
+
+
+def test_a_job_that_gives_way_to_an_urgent_one_is_started_again(keeper: Keeper, cluster: Cluster):
+    async def scenario() -> JobReport:
+        job_id = await begun(keeper, "sh", "-c", "sleep 3; echo done")
+        await running(keeper, job_id)
+        cluster.run(*("sbatch", "-p", "urgent", "-N2", "--exclusive", "--wrap", "sleep 2"))
+        return await ended(keeper, job_id)
+
+    report = asyncio.run(scenario())
+    assert printed(keeper, report) == "done\n"
+    first, second = keeper.evidence(report.job_id).starts
+    assert "PREEMPTED, the machine failed, not the job" in first.ended
+    assert not second.is_fault
+    on_record_once(keeper, 1)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_job_that_sbatch_took_in_silence_is_found_by_its_name_or_handed_over_again(
+    keeper: Keeper,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arrives: bool,
+):
+    del cluster
+    real, once = shutil.which("sbatch"), tmp_path / "asked"
+    monkeypatch.setattr(slurm, "_ANSWERS_S", 2.0)
+    monkeypatch.setattr(spool, "_ARRIVES_S", 4.0)
+    hangs = f'{real if arrives else "cat"} "$@" >/dev/null 2>&1; exec sleep 30'
+    silent = tmp_path / "bin" / "sbatch"
+    silent.parent.mkdir()
+    silent.write_text(f'#!/bin/sh\nmkdir {once} && {{ {hangs}; }}\nexec {real} "$@"\n')
+    silent.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{silent.parent}:{os.environ['PATH']}")
+
+    async def scenario() -> JobReport:
+        return await ended(keeper, await begun(keeper, "echo", "done"))
+
+    report = asyncio.run(scenario())
+    assert printed(keeper, report) == "done\n"
+    assert len(keeper.evidence(report.job_id).starts) == 1
+    on_record_once(keeper, 1)
+
+
+def test_nothing_of_the_servers_environment_reaches_a_node(
+    keeper: Keeper, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TOKEN_OF_THE_SERVER", "secret")
+    monkeypatch.setenv("SBATCH_PARTITION", "cpu")
+
+    async def scenario() -> tuple[bytes, str]:
+        job_id = await begun(keeper, "sleep", "25")
+        await running(keeper, job_id)
+        seen = environment_of(folder_of(keeper, job_id))
+        where = cluster.run("squeue", "-h", "-o", "%P").strip()
+        await keeper.cancel(job_id)
+        return seen, where
+
+    environment, partition = asyncio.run(scenario())
+    assert b"SLURMD_NODENAME" in environment
+    assert b"TOKEN_OF_THE_SERVER" not in environment
+    assert partition == "gpu"
 
 
 def test_a_queue_that_refuses_says_why(tmp_path: Path, cluster: Cluster):

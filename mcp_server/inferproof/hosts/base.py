@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from inferproof.core.canonical import Json
 from inferproof.core.errors import Unreachable
 from inferproof.core.machine import Machine
+from inferproof.core.queue_facts import QueueStart
 from inferproof.core.values import JobStatus
 
 Verb = Literal["compile", "grade", "profile", "run", "facts", "deploy", "serve", "search"]
@@ -43,13 +44,41 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """Where a job stands. `rc` is there once it is over; `failure` says why it has no result."""
+    """Where a job stands. `rc` is there once it is over; `failure` says why it has no result.
+
+    `starts` are the times that a queue started it.
+    """
 
     status: JobStatus
     rc: int | None = None
     progress: Progress | None = None
     failure: str = ""
     began: bool = True  # False where it is certain that nothing of it ever ran
+    starts: tuple[QueueStart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """What a job needs to come into a queue, now or again; `secret` is its supervisor's."""
+
+    secret: str = field(repr=False)
+    options: tuple[str, ...]
+
+
+class Queue(Protocol):
+    """A queue in which jobs wait, rather than being launched at once."""
+
+    def ticket(self, request: JobRequest) -> Ticket:
+        """Return what a job is to be queued with, kept for a second start."""
+        ...
+
+    def kept(self, job_id: str) -> Ticket | None:
+        """Return what a job was queued with; None if it needs no second start any more."""
+        ...
+
+    def forget(self, job_id: str) -> None:
+        """Keep a job's ticket no longer."""
+        ...
 
 
 class Host(Protocol):

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Protocol, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,8 +13,9 @@ from inferproof.core.canonical import Json, digest_bytes
 from inferproof.core.errors import InfrastructureError, NotFound, Unreachable, UsageError
 from inferproof.core.harmless import harmless
 from inferproof.core.machine import Machine
+from inferproof.core.queue_facts import QueueStart
 from inferproof.core.values import JobStatus
-from inferproof.hosts.base import JobRequest, JobState, Progress
+from inferproof.hosts.base import JobRequest, JobState, Progress, Queue
 
 DONE, CANCELLED = 0, 143
 PIECE_BYTES = 4 << 20
@@ -25,8 +26,6 @@ _QUESTION_S = 30.0
 _LONG_QUESTION_S = 60.0
 _MEASURE_S = 150.0
 _KEEP_S, _KEEP_BYTES = 7 * 86400.0, 20 << 30
-Queue: TypeAlias = Callable[[JobRequest], Sequence[str]]
-"""The options under which a job waits in a queue, rather than being launched at once."""
 Reply = TypeVar("Reply", bound=BaseModel)
 
 
@@ -100,6 +99,7 @@ class Look(_Reply):
     progress: dict[str, object] | None
     waits: str = ""
     is_fault: bool = False
+    starts: tuple[QueueStart, ...] = ()
 
 
 class Folders:
@@ -211,6 +211,8 @@ class Folders:
 
     async def settle(self, job_id: str) -> None:
         """Note that the job's outcome is recorded: its folder may go when it is old."""
+        if self._queue is not None:
+            self._queue.forget(job_id)
         await self._about(job_id, "settle", {"keep_s": _KEEP_S, "keep_bytes": _KEEP_BYTES})
 
     async def _about(
@@ -239,7 +241,7 @@ class Folders:
         }
         fields: dict[str, Json] = {"job": job, "secret": request.secret, "inputs": inputs}
         if self._queue is not None:
-            fields["queue"] = list(self._queue(request))
+            fields["queue"] = list(self._queue.ticket(request).options)
         self._line.ask("begin", fields, timeout_s=_LONG_QUESTION_S)
 
     def stage(self, contents: Mapping[str, bytes]) -> dict[str, str]:
@@ -291,7 +293,26 @@ class Folders:
         return parsed(Look, answer)
 
     def _state(self, job_id: str) -> JobState:
-        return state_of(self._look(job_id))
+        look = self._look(job_id)
+        if look.is_fault and self._queue is not None:
+            look = self._started_again(job_id, look, self._queue)
+        return replace(state_of(look), starts=look.starts)
+
+    def _started_again(self, job_id: str, look: Look, queue: Queue) -> Look:
+        """Return how a job stands that the machine ended: started a second time, if that is due."""
+        ticket = queue.kept(job_id)
+        if ticket is None:
+            return look
+        options, secret = list(ticket.options), ticket.secret
+        fields: dict[str, Json] = {"job_id": job_id, "secret": secret, "queue": options}
+        try:
+            self._line.ask("again", fields, timeout_s=_LONG_QUESTION_S)
+        except Unreachable:
+            raise
+        except InfrastructureError as error:
+            why = f"{look.failure}; it cannot be started again: {error}"
+            return look.model_copy(update={"failure": why})
+        return self._look(job_id)
 
     def _log(self, job_id: str, offset_bytes: int, limit_bytes: int) -> bytes:
         fields: dict[str, Json] = {
@@ -309,7 +330,8 @@ def state_of(look: Look) -> JobState:
         failure = "" if look.rc == DONE else harmless(look.failure)
         return JobState(status=_final(look.rc), rc=look.rc, progress=progress, failure=failure)
     if look.waits:
-        step = Progress(done=0, total=1, message=harmless(look.waits))
+        before = [start.ended for start in look.starts if start.is_fault]
+        step = Progress(done=0, total=1, message="; ".join([*before, harmless(look.waits)]))
         return JobState(status=JobStatus.QUEUED, progress=step)
     if look.alive is None and look.age_s < LAUNCH_S:
         return JobState(status=JobStatus.QUEUED)

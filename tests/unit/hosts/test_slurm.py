@@ -42,6 +42,7 @@ def test_builds_need_no_gpu_and_what_is_timed_has_its_node_alone():
                 alive=False,
                 said="Slurm ended it on gpu2: NODE_FAIL, the machine failed, not the job",
                 is_fault=True,
+                ill="gpu2",
             ),
         ),
         (
