@@ -185,15 +185,16 @@ def _looked_for(args: argparse.Namespace) -> "tuple[Check, ...]":
     if (args.campaign / CAMPAIGN_FILE).is_file():
         files = open_campaign(args.campaign)
         targets, state_dir = files.targets, files.state_dir
+    if args.pin and args.target is None:
+        raise UsageError("--pin is of one target's host key", hint="name it: --target T")
     if args.target is None:
-        pythons = {name: t.python for name, t in targets.items() if t.host == "local"}
-        return examine(pythons or {"local": None})
+        return examine({name: t for name, t in targets.items() if t.host == "local"})
     if args.target not in targets:
         known = ", ".join(targets) or "none; name the campaign's folder with --campaign"
         raise NotFound(f"no target {args.target!r} in targets.yaml", hint=f"targets: {known}")
     target = targets[args.target]
     if target.host == "local":
-        return examine({args.target: target.python})
+        return examine({args.target: target})
     return examine_target(args.target, target, state_dir, pin=args.pin)
 
 

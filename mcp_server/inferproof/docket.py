@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from inferproof.core.campaign import Budget
+from inferproof.core.candidate import Candidate
 from inferproof.core.canonical import Json, canonical_bytes
 from inferproof.core.errors import LedgerError, NotFound, SealBroken, UsageError
 from inferproof.core.evidence import Evidence
 from inferproof.core.values import Digest, Entry
 from inferproof.leasing import reserved
-from inferproof.ledger.bodies import Attempt, OutcomeOfJob, dump, parse_body
+from inferproof.ledger.bodies import Attempt, CandidateStored, OutcomeOfJob, dump, parse_body
 from inferproof.ledger.seals import broken_files, read_seals
 from inferproof.ledger.store import Ledger
 
@@ -91,6 +92,31 @@ class Docket:
         """Put evidence into the object store."""
         data = canonical_bytes(evidence.model_dump(mode="json"))
         return self._ledger.objects.put_bytes(data)
+
+    def record_candidate(self, candidate: Candidate) -> None:
+        """Append that a snapshot was taken, unless that is on record."""
+        body = CandidateStored(
+            candidate=candidate.digest,
+            files=candidate.files,
+            contract=candidate.manifest.contract,
+            parent=candidate.manifest.parent,
+        )
+        self._ledger.append_if(lambda _: None if self._stored_in(body.candidate) else dump(body))
+
+    def candidate_entry(self, candidate: Digest) -> Entry:
+        """Return the entry that recorded a snapshot.
+
+        Raises:
+            NotFound: none did.
+        """
+        found = self._stored_in(candidate)
+        if found is None:
+            raise NotFound(f"no candidate {candidate!r} on record", hint="call submit_candidate")
+        return found
+
+    def _stored_in(self, candidate: Digest) -> Entry | None:
+        entries = self._ledger.entries("candidate")
+        return next((entry for entry in entries if entry.body["candidate"] == candidate), None)
 
     def record(self, attempt: Attempt, budget: Budget) -> tuple[Entry | None, str]:
         """Append the attempt, or name the job that the same request key started before.

@@ -37,17 +37,21 @@ class Check(Value):
     fix: str = ""
 
 
-def examine(pythons: Mapping[str, str | None]) -> tuple[Check, ...]:
-    """Return what was looked for here; `pythons` maps a target's name to its interpreter."""
+def examine(targets: Mapping[str, Target]) -> tuple[Check, ...]:
+    """Return what was looked for here, for these targets; none is a target as it comes."""
     from inferproof_remote.machine import machine  # tries things out; only when asked
+    from inferproof_remote.model_folder import fault
 
+    targets = targets or {"local": Target(host="local")}
+    models = [(name, path) for target in targets.values() for name, path in target.models.items()]
     here = Machine.model_validate_json(json.dumps(machine(Path.cwd())))
     return (
         *_tools(here),
         *sandboxes(here),
         *accelerators(here),
         *disk(here),
-        *(check for name, python in pythons.items() for check in _python(name, python)),
+        *(check for name, target in targets.items() for check in _python(name, target.python)),
+        *(_model(name, path, fault(Path(path))) for name, path in models),
     )
 
 
@@ -79,7 +83,7 @@ def _worked_on(name: str, target: Target, state_dir: Path) -> tuple[Check, ...]:
     host = slurm(name, target, state_dir) if is_cluster else Ssh(name, target, state_dir)
     try:
         there = host.machine()
-        absent = host.lacking_models(target.models)
+        faults = host.model_faults(target.models)
         queue = host.queue_says() if is_cluster else ""
     except InfrastructureError as error:
         what = "Slurm" if error.error_code == "unreachable" and is_cluster else "Python"
@@ -94,7 +98,7 @@ def _worked_on(name: str, target: Target, state_dir: Path) -> tuple[Check, ...]:
         *sandboxes(there),
         *accelerators(there),
         *disk(there),
-        *_models(target, absent),
+        *(_model(name, path, faults[name]) for name, path in target.models.items()),
     )
 
 
@@ -234,17 +238,15 @@ def disk(machine: Machine) -> Iterator[Check]:
         )
 
 
-def _models(target: Target, absent: tuple[str, ...]) -> Iterator[Check]:
-    for name, path in target.models.items():
-        if name in absent:
-            yield Check(
-                name=f"model {name}",
-                state="missing",
-                detail=f"{path} has no config.json there",
-                fix="bring the model there, or correct `models` in targets.yaml, then seal again",
-            )
-        else:
-            yield Check(name=f"model {name}", state="found", detail=path)
+def _model(name: str, path: str, wrong: str) -> Check:
+    if not wrong:
+        return Check(name=f"model {name}", state="found", detail=path)
+    return Check(
+        name=f"model {name}",
+        state="missing",
+        detail=f"{path}: {wrong}",
+        fix="bring it there whole, or correct `models` in targets.yaml, then seal again",
+    )
 
 
 def _packages(target: str, there: Machine) -> Iterator[Check]:

@@ -35,7 +35,7 @@ from inferproof.docket import Docket, as_attempt
 from inferproof.gates import current_digests
 from inferproof.hosts.base import Host, JobState, follow, never
 from inferproof.ledger import approvals
-from inferproof.ledger.bodies import ApprovalRequest, Attempt, CandidateStored, Note, dump
+from inferproof.ledger.bodies import ApprovalRequest, Attempt, Note, dump
 from inferproof.ledger.seals import read_seals, seal_campaign
 from inferproof.ledger.signing import ApproverKey
 from inferproof.ledger.store import Ledger
@@ -114,14 +114,12 @@ class Keeper:
         files = self.sealed()
         candidate = self.candidates.add(folder)
         casework.contract_named(files, candidate.manifest.contract)
-        body = CandidateStored(
-            candidate=candidate.digest,
-            files=candidate.files,
-            contract=candidate.manifest.contract,
-            parent=candidate.manifest.parent,
-        )
-        self.ledger.append_if(lambda ledger: None if _has(ledger, body) else dump(body))
+        self.docket.record_candidate(candidate)
         return candidate
+
+    def entry_of(self, candidate: Digest) -> Digest:
+        """Return the entry that recorded a candidate. Raises NotFound."""
+        return self.docket.candidate_entry(candidate).digest
 
     async def start(
         self,
@@ -393,8 +391,3 @@ class Keeper:
 
     def _host(self, attempt: Attempt, entry: Entry) -> Host:
         return self._bench.machines.host(self._files(entry).targets[attempt.target], attempt.target)
-
-
-def _has(ledger: Ledger, body: CandidateStored) -> bool:
-    stored = (entry.body["candidate"] for entry in ledger.entries("candidate"))
-    return body.candidate in stored

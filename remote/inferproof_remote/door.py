@@ -18,6 +18,7 @@ from typing import BinaryIO, cast
 from inferproof_remote import job, outbox, slurm, workplace
 from inferproof_remote.blobs import BlobError, file_digest
 from inferproof_remote.jobs import Jobs, Refused, as_json
+from inferproof_remote.model_folder import fault
 
 READY = "inferproof-bench-ready"
 MEASURES = ("machine",)
@@ -245,8 +246,7 @@ def _measure(jobs: Jobs, asked: Question) -> Answer:
 def _models(jobs: Jobs, asked: Question) -> Answer:
     del jobs
     folders = asked.table("folders")
-    lacking = [n for n, place in folders.items() if not Path(str(place), "config.json").is_file()]
-    return Answer({"lacking": lacking})
+    return Answer({"faults": {name: fault(Path(str(place))) for name, place in folders.items()}})
 
 
 def _queue(jobs: Jobs, asked: Question) -> Answer:

@@ -14,6 +14,7 @@ from inferproof.campaign.parse import parse_bytes
 from inferproof.campaign.tree import IGNORED
 from inferproof.core.campaign import Campaign
 from inferproof.core.errors import InfrastructureError, UsageError
+from inferproof_remote.model_folder import fault
 
 Template: TypeAlias = Literal["kernel", "cpu-tiny", "engine-tiny", "demo"]
 TEMPLATES: tuple[Template, ...] = ("kernel", "cpu-tiny", "engine-tiny", "demo")
@@ -127,8 +128,8 @@ def _served(template: Template, model: Model | None) -> Model | None:
             raise UsageError(what, hint=f"take --template {' or '.join(sorted(_SERVING))}")
         return None
     served = model or shipped_model()
-    if not (served.folder / "config.json").is_file():
-        what = f"{served.folder} has no config.json, so it is no folder of a model"
+    if wrong := fault(served.folder):
+        what = f"{served.folder} is no whole folder of a model: {wrong}"
         raise UsageError(what, hint="name the folder with config.json, weights and tokenizer")
     return served
 

@@ -64,8 +64,8 @@ class _Held(_Reply):
     held_bytes: tuple[int | None, ...]
 
 
-class _Lacking(_Reply):
-    lacking: tuple[str, ...]
+class _Faults(_Reply):
+    faults: dict[str, str]
 
 
 class _Says(_Reply):
@@ -204,10 +204,10 @@ class Folders:
         """Let go of the line; jobs go on."""
         self._line.close()
 
-    def lacking_models(self, folders: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the names of those models that do not lie where they should."""
+    def model_faults(self, folders: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what is wrong with each model's folder; nothing if it is whole."""
         answer = self._line.ask("models", {"folders": folders}, timeout_s=_QUESTION_S)
-        return parsed(_Lacking, answer).lacking
+        return {name: harmless(told) for name, told in parsed(_Faults, answer).faults.items()}
 
     async def settle(self, job_id: str) -> None:
         """Note that the job's outcome is recorded: its folder may go when it is old."""

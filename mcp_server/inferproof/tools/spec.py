@@ -121,6 +121,10 @@ class Keeper(Protocol):
         """Snapshot a folder as a candidate."""
         ...
 
+    def entry_of(self, candidate: str) -> str:
+        """Return the entry that recorded a candidate."""
+        ...
+
     async def start(
         self,
         tool: StartedTool,

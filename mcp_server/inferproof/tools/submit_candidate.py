@@ -49,6 +49,7 @@ async def submit_candidate(
                 Fact(name="files", value=len(candidate.files)),
                 *(Fact(name=f"file {path}", value=sha) for path, sha in candidate.files.items()),
             ),
+            entry=call.keeper.entry_of(candidate.digest),
             head=call.keeper.head(),
             candidate=candidate.digest,
             contract=manifest.contract,

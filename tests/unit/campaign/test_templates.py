@@ -1,10 +1,18 @@
+import os
+import shutil
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from inferproof.campaign.files import open_campaign
-from inferproof.campaign.templates import TEMPLATES, Template, init, named_model
+from inferproof.campaign.templates import (
+    TEMPLATES,
+    Template,
+    init,
+    named_model,
+    shipped_model,
+)
 from inferproof.core.errors import InfrastructureError, UsageError
 
 
@@ -46,8 +54,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 def test_a_model_of_ones_own_is_named_in_campaign_and_targets(tmp_path: Path) -> None:
     model = tmp_path / "my model: {x}"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
+    shutil.copytree(shipped_model().folder, model)
     init(tmp_path / "campaign", "engine-tiny", named_model(f"mine={model}"))
     files = open_campaign(tmp_path / "campaign")
     assert files.campaign.model is not None
@@ -58,6 +65,16 @@ def test_a_model_of_ones_own_is_named_in_campaign_and_targets(tmp_path: Path) ->
 def test_a_folder_that_is_no_model_is_told_and_nothing_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no config\.json"):
         init(tmp_path / "campaign", "engine-tiny", named_model(str(tmp_path)))
+    assert not (tmp_path / "campaign").exists()
+
+
+def test_a_model_that_is_not_whole_is_told_and_nothing_written(tmp_path: Path) -> None:
+    model = tmp_path / "cut"
+    shutil.copytree(shipped_model().folder, model)
+    weights = model / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size - 1)
+    with pytest.raises(UsageError, match=r"no whole folder of a model: model\.safetensors is"):
+        init(tmp_path / "campaign", "engine-tiny", named_model(str(model)))
     assert not (tmp_path / "campaign").exists()
 
 

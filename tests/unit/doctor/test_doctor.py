@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from inferproof.campaign.templates import shipped_model
 from inferproof.cli import main
+from inferproof.core.campaign import Target
 from inferproof.core.machine import Accelerator, Machine, Tool
 from inferproof.doctor import Check, accelerators, clock, disk, examine, sandboxes
 from inferproof_remote import build_cpp, build_cuda
@@ -124,7 +126,8 @@ def test_a_targets_python_is_asked_for_what_checks_import(tmp_path: Path) -> Non
     bare = tmp_path / "python"
     bare.write_text('#!/bin/sh\necho \'{"torch": null, "numpy": "2", "Python.h": null}\'\n')
     bare.chmod(0o755)
-    checks = examine({"bare": str(bare), "own": None, "gone": "/nowhere"})
+    pythons = {"bare": str(bare), "own": None, "gone": "/nowhere"}
+    checks = examine({name: Target(host="local", python=p) for name, p in pythons.items()})
     states = {check.name: check.state for check in checks if " of target " in check.name}
     assert states == {
         "torch in python of target bare": "missing",
@@ -161,3 +164,11 @@ def test_what_engines_need_is_absent_with_the_command_that_brings_it(
     assert {named(checks, name).state for name in ("AIPerf", "HAProxy")} == {"absent"}
     assert "pip install aiperf" in named(checks, "AIPerf").fix
     assert "apt-get install haproxy" in named(checks, "HAProxy").fix
+
+
+def test_a_model_is_found_whole_or_told_what_it_lacks(tmp_path: Path) -> None:
+    whole = str(shipped_model().folder)
+    checks = examine({"here": Target(host="local", models={"tiny": whole, "bare": str(tmp_path)})})
+    assert named(checks, "model tiny").state == "found"
+    bare = named(checks, "model bare")
+    assert (bare.state, bare.detail) == ("missing", f"{tmp_path}: it has no config.json")

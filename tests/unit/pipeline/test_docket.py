@@ -14,7 +14,9 @@ from inferproof.docket import Docket
 from inferproof.ledger.bodies import Attempt, OutcomeOfJob, dump
 from inferproof.ledger.store import Ledger
 from inferproof.pipeline import Keeper
-from small_campaign import sealed_keeper
+from inferproof.tools.spec import Call
+from inferproof.tools.submit_candidate import submit_candidate
+from small_campaign import cpp_candidate, sealed_keeper
 
 ATTEMPT = Attempt(
     job_id="run-1",
@@ -104,3 +106,14 @@ def test_a_job_whose_server_died_before_its_start_is_queued_and_then_lost(tmp_pa
     assert "died before it started" in first.failure
     assert len(tuple(old.ledger.entries("outcome"))) == 1
     assert old.verify(old.head()).ok
+
+
+def test_a_candidate_is_recorded_once_and_its_entry_is_told(tmp_path: Path):
+    keeper = sealed_keeper(tmp_path / "c")[0]
+    folder = cpp_candidate(tmp_path / "candidate")
+    call = Call(keeper=keeper, on_progress=None, server_is_ending=lambda: False)
+    first, again = (asyncio.run(submit_candidate(call, str(folder))) for _ in range(2))
+    (entry,) = keeper.ledger.entries("candidate")
+    assert first.entry == again.entry == entry.digest
+    with pytest.raises(NotFound):
+        keeper.entry_of("0" * 64)

@@ -18,6 +18,7 @@ from inferproof.search.judging import Gain, Tried
 from inferproof.search.standing import Standing
 from inferproof.tools.spec import Progress, StartedTool
 
+ENTRY = "e" * 64
 HEAD = "a" * 64
 CANDIDATE = "c" * 64
 CONTRACT = "d" * 64
@@ -158,6 +159,7 @@ class FakeSearch:
             phase="done",
             explored=(),
             confirmed=(right, wrong),
+            pending=(),
             tuned=right,
             seconds=20.0,
             evidence=EVIDENCE,
@@ -209,6 +211,9 @@ class FakeKeeper:
             contract="rms_norm", language="cpp", source="kernel.cpp", entry="rms_norm"
         )
         return Candidate(digest=CANDIDATE, manifest=manifest, files={"kernel.cpp": "1" * 64})
+
+    def entry_of(self, candidate: str) -> str:
+        return ENTRY
 
     async def start(
         self,
