@@ -1,17 +1,21 @@
 """Real engines on a real model: SmolLM2-135M under vLLM, llama.cpp and an engine of our own.
 
-    python tests/engines/measure.py FOLDER [check_vllm check_llama_cpp check_own ab aa search]
+    python tests/engines/measure.py FOLDER [--only STEP ...]
 
-Prints rows of a table: the floor and each engine's distance from the reference, an honest engine
+Prints rows of a table: each engine's distance from the reference beside the floor, an honest engine
 against vLLM per metric, vLLM against itself, and what plain search gains over llama.cpp's own
-options. FOLDER keeps the campaign, so that steps can be run one by one.
+options. Without `--only`, all of that once: the two load steps hold their engine against the
+reference too. A step may be named by its beginning, as in `--only fidelity`. FOLDER keeps the
+campaigns, so that steps can be run one by one.
 """
 
+import argparse
 import asyncio
 import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,12 +53,26 @@ search:
 
 
 def main() -> None:
-    """Run the steps that are named, or all."""
-    folder, *steps = sys.argv[1:]
-    for step in steps or list(STEPS):
-        for row in STEPS[step](Path(folder).resolve()):
-            sys.stdout.write(f"| {step} | {row} |\n")
-            sys.stdout.flush()
+    """Run the steps that are named, or all that are needed once."""
+    parser = argparse.ArgumentParser(description="Measure real engines on SmolLM2-135M.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="+", default=WHOLE, metavar="STEP")
+    asked = parser.parse_args()
+    steps = [step for step in STEPS if step.startswith(tuple(asked.only))]
+    if not steps:
+        parser.error(f"there is no such step; there are {', '.join(STEPS)}")
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    for step in steps:
+        began_s = time.monotonic()
+        for row in STEPS[step](asked.folder.resolve()):
+            write(step, row)
+        write(step, f"took {time.monotonic() - began_s:.0f} s")
+
+
+def write(step: str, row: str) -> None:
+    """Print a row at once."""
+    sys.stdout.write(f"| {step} | {row} |\n")
+    sys.stdout.flush()
 
 
 def keeper_of(folder: Path, baseline: str, more: str = "") -> Keeper:
@@ -128,6 +146,19 @@ async def run(
     return said, serve
 
 
+def fidelity(serve: ServeFacts) -> Iterator[str]:
+    """Yield how far the candidate is from the reference on each path, and how soon it served."""
+    for facts in serve.fidelity:
+        for table in facts.scores:
+            if table.kl:
+                engine, floor = fmean(table.kl), fmean(table.floor_kl)
+                yield f"{table.path}: mean KL {engine:.3g}, floor {floor:.3g} ({len(table.kl)})"
+    for arm in ("candidate", "baseline"):
+        ready = [each.ready_s for each in serve.deployments if each.arm == arm]
+        if ready:
+            yield f"{arm} ready in {[None if each is None else round(each, 1) for each in ready]} s"
+
+
 def check(name: str) -> Callable[[Path], Iterator[str]]:
     """Return the step that holds one engine against the reference."""
 
@@ -135,12 +166,7 @@ def check(name: str) -> Callable[[Path], Iterator[str]]:
         keeper = keeper_of(folder, VLLM)
         candidate = submitted(keeper, name)
         said, serve = asyncio.run(run(keeper, "check_numerics", candidate, Purpose.PRACTICE))
-        for fidelity in serve.fidelity:
-            for table in fidelity.scores:
-                if table.kl:
-                    engine, floor = fmean(table.kl), fmean(table.floor_kl)
-                    yield f"{table.path}: mean KL {engine:.3g}, floor {floor:.3g} ({len(table.kl)})"
-        yield f"ready in {[round(each.ready_s or -1, 1) for each in serve.deployments]} s"
+        yield from fidelity(serve)
         yield said
 
     return step
@@ -153,6 +179,7 @@ def against(name: str) -> Callable[[Path], Iterator[str]]:
         keeper = keeper_of(folder, VLLM)
         candidate = submitted(keeper, name)
         said, serve = asyncio.run(run(keeper, "run_aiperf", candidate, Purpose.GRADED))
+        yield from fidelity(serve)
         for fact in serve_facts(serve, graded=True):
             if "ratio" in fact.unit:
                 yield f"{fact.name}: {fact.value}"
@@ -174,13 +201,14 @@ def search(folder: Path) -> Iterator[str]:
 
 
 STEPS: Mapping[str, Callable[[Path], Iterator[str]]] = {
-    "check_vllm": check("vllm"),
-    "check_llama_cpp": check("llama_cpp"),
-    "check_own": check("own"),
+    "fidelity_llama_cpp": check("llama_cpp"),
+    "fidelity_vllm": check("vllm"),
+    "fidelity_own": check("own"),
     "ab": against("own"),
     "aa": against("vllm"),
     "search": search,
 }
+WHOLE = ("fidelity_llama_cpp", "ab", "aa", "search")
 
 
 if __name__ == "__main__":
