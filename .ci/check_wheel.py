@@ -14,6 +14,7 @@ SOURCES = {
     "inferproof": "mcp_server/inferproof",
     "inferproof_remote": "remote/inferproof_remote",
     "inferproof.contracts": "contracts",
+    "inferproof.docs": "docs",
     "inferproof.skills": "skills",
 }
 

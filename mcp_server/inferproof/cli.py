@@ -237,6 +237,12 @@ COMMANDS: tuple[Command, ...] = (
         function="desk:report",
         arguments=(_argument("--out", "file (default: DIR/report.html)", type=Path),),
     ),
+    Command(
+        name="docs",
+        help="show a page of the documentation",
+        function="reading:docs",
+        arguments=(_argument("page", "formats, cheats, …; without one, list them", nargs="?"),),
+    ),
     Command(name="head", help="print the ledger's head", function="desk:head"),
 )
 

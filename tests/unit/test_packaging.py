@@ -13,6 +13,7 @@ SOURCES = {
     "inferproof": ROOT / "mcp_server" / "inferproof",
     "inferproof_remote": ROOT / "remote" / "inferproof_remote",
     "inferproof.contracts": ROOT / "contracts",
+    "inferproof.docs": ROOT / "docs",
     "inferproof.skills": ROOT / "skills",
 }
 COMES_WITH_PYTHON = {"pip", "inferproof"}
@@ -49,7 +50,7 @@ def test_every_requirement_is_pinned() -> None:
 
 
 def test_packages_are_the_folders_that_hold_modules() -> None:
-    found = {"inferproof.contracts", "inferproof.skills"}
+    found = {"inferproof.contracts", "inferproof.docs", "inferproof.skills"}
     for root in (SOURCES["inferproof"], SOURCES["inferproof_remote"]):
         for init in root.rglob("__init__.py"):
             found.add(".".join(init.parent.relative_to(root.parent).parts))

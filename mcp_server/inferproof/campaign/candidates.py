@@ -153,7 +153,7 @@ class CandidateStore:
 def _candidate(contents: Mapping[str, bytes], folder: Path) -> Candidate:
     path = folder / MANIFEST_FILE
     if MANIFEST_FILE not in contents:
-        hint = "docs/formats.md documents this file"
+        hint = "run: inferproof docs formats (it documents this file)"
         raise FileFormatError("there is no such file", path=str(path), hint=hint)
     manifest = _manifest(contents, str(path))
     files = {name: digest_bytes(data) for name, data in contents.items()}

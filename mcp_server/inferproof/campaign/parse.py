@@ -94,7 +94,7 @@ def _error(
         told.append(f"line {_line_of(problem.field, lines)}: {problem.what}")
     if len(problems) > _SHOWN:
         told.append(f"and {len(problems) - _SHOWN} more")
-    hint = "docs/formats.md documents this file"
+    hint = "run: inferproof docs formats (it documents this file)"
     return FileFormatError("; ".join(told), path=path, line=first_line, hint=hint)
 
 

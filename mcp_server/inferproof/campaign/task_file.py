@@ -8,7 +8,7 @@ from inferproof.core.errors import FileFormatError
 from inferproof.core.tasks import Task
 
 LEAST, MOST = 8, 10_000
-_HINT = "docs/formats.md says what a line of a task file holds"
+_HINT = "what a line of a task file holds says: inferproof docs formats"
 
 
 def load_tasks(data: bytes, *, path: str) -> tuple[Task, ...]:

@@ -189,7 +189,7 @@ def parse_body(body: Mapping[str, object]) -> Body:
         where = ".".join(str(part) for part in first["loc"]) or "kind"
         raise LedgerError(
             f"{body.get('kind')!r} is not a ledger entry: {where}: {first['msg']}",
-            hint="the forms of entries are in docs/formats.md",
+            hint="the forms of entries are in: inferproof docs formats",
         ) from exc
 
 

@@ -20,7 +20,7 @@ from inferproof.core.errors import FileFormatError
 from inferproof.core.values import Value
 
 _LIMIT_BYTES = 8 << 20
-_HINT = "correct the file; docs/formats.md says what is read of it"
+_HINT = "correct the file; what is read of it says: inferproof docs formats"
 Text = Annotated[str, Field(min_length=1)]
 
 

@@ -1,0 +1,1 @@
+"""Pages of the documentation, shipped with inferproof: `inferproof docs PAGE` shows one."""
