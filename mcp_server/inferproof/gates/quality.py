@@ -94,7 +94,8 @@ class QualityGate:
         differs = apart(found, rules)
         if differs:
             return CLERK.asks(Reason.OUTPUT_DIFFERS, differs, APPROVE)
-        return CLERK.passes(f"{against}: {told}" if told else against)
+        seen = f"{against}{_not_seen(differences)}"
+        return CLERK.passes(f"{seen}: {told}" if told else seen)
 
 
 def compare(found: QualityFacts, rules: Quality) -> Iterator[Difference]:
@@ -160,6 +161,12 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     spread = statistics.stdev(values) / math.sqrt(len(values))
     half = student(TAIL, len(values) - 1) * spread
     return mean, mean - half, mean + half
+
+
+def _not_seen(differences: Sequence[Difference]) -> str:
+    """Return which metrics an arm without log-probabilities leaves unknown; empty if none."""
+    lacking = [name for name in (KL, NLL) if name not in {each.metric for each in differences}]
+    return f", {' and '.join(lacking)} not seen" if lacking else ""
 
 
 def _scored(found: QualityFacts) -> str:

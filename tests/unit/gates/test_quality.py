@@ -86,7 +86,9 @@ def without(arm: Tree, *columns: str) -> Tree:
 
 def test_an_engine_without_logprobs_is_judged_by_its_best_tokens() -> None:
     silent = without(arm_facts("candidate"), "kl", "nll_engine", "nll_reference")
-    assert judged(quality_facts(candidate=silent)).outcome is Outcome.PASS
+    verdict = judged(quality_facts(candidate=silent))
+    assert verdict.outcome is Outcome.PASS
+    assert "KL and negative log-likelihood not seen" in verdict.reason
     worse = without(arm_facts("candidate", misses=0.2), "kl", "nll_engine", "nll_reference")
     assert judged(quality_facts(candidate=worse)).code is Reason.QUALITY_WORSE
 
