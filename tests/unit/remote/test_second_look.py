@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import cast
 
-import torch
 from torch import Tensor
 
 from inferproof_remote.serving.prompts import ScoredPath
@@ -80,20 +79,3 @@ def test_beyond_the_contract_one_such_row_ends_nothing() -> None:
     edge = Edge(frozenset())
     looked_at(edge, [(4, 7), (AT, 5)], "beyond")
     assert edge.looks == [AT, 4]
-
-
-def test_what_is_listed_by_names_of_no_token_is_unreadable_where_the_reference_would_be_read() -> (
-    None
-):
-    yardsticks = cast(
-        "Yardsticks",
-        SimpleNamespace(truth=Counting(), floor=Counting(), vocabulary=VOCABULARY),
-    )
-    for lost, is_read in ((0, True), (2, True), (5, False)):
-        table, listed = PathTable("decode"), top(torch.zeros(12).log_softmax(-1), 5 - lost)
-        said = Reading(position=AT, listed={**listed, 4: -0.1}, chosen=True, lost=lost)
-        ids = (*TEXT[:AT], 4)
-        one = Transcript(path="decode", number=0, ids=ids, readings=(said,))
-        score({"decode": table}, [one], yardsticks)
-        assert (table.unreadable == 0) == is_read
-        assert len(table.position) == int(is_read)
