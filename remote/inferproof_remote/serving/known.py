@@ -95,7 +95,7 @@ class Oracle:
         """Return a prompt and biases by which the model writes a character of several tokens."""
         for _ in range(_SPLIT_TRIES):
             prompt = self.windows.draw(self.stream, _SPLIT_PROMPT)
-            for tokens in self.split:
+            for tokens in self.stream.shuffled(self.split):
                 known = self._biased(prompt, tokens)
                 if known is not None:
                     return known
@@ -106,7 +106,7 @@ class Oracle:
 
         Not every model copies what it hardly ever saw.
         """
-        tries = (tokens for _ in range(_SPLIT_TRIES) for tokens in self.split)
+        tries = (tokens for _ in range(_SPLIT_TRIES) for tokens in self.stream.shuffled(self.split))
         return next((known for each in tries for known in self._of_split_copies(each)), None)
 
     @property
