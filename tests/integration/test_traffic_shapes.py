@@ -11,6 +11,7 @@ from adversarial.engine_zoo import CONTRACT, HONEST, EngineBench, judged
 from inferproof.core.traffic import Traffic
 from inferproof.core.values import Outcome, Reason
 from inferproof.gates.base import ServiceCase
+from inferproof.gates.saturation import curve, knee, saturation_text
 
 pytestmark = [
     pytest.mark.integration,
@@ -115,3 +116,25 @@ def test_a_trace_is_sent_in_its_order_and_shares_what_its_hashes_share(bench: En
     assert [each.session for each in scored] == [f"s{n}" for n in range(6)]
     assert len({each.prompt[:60] for each in scored}) == 1
     assert scored[-1].at_ms - scored[0].at_ms > 0.9 * TIMES_MS[-1]
+
+
+def test_a_ramp_runs_at_each_concurrency_and_its_knee_is_told(bench: EngineBench) -> None:
+    ramp = Traffic.model_validate({"name": "ramp", **SIZE, "requests": 8, "ramp": (1, 4)})
+    case = bench.measure(HONEST, ("fidelity", "load"), traffic=ramp)
+    assert case.evidence.serve
+    exports = sorted(bench.work.glob("zoo-*/out/files/load-*.jsonl.gz"))
+    sent: list[Sent] = []
+    for export in exports:
+        with gzip.open(export, "rt", encoding="utf-8") as lines:
+            sent += map(Sent, lines)
+    for folder in bench.work.glob("zoo-*"):
+        shutil.rmtree(folder)
+    runs = {run.traffic: run for run in case.evidence.serve.loads}
+    assert sorted(runs) == ["ramp.c1", "ramp.c4"]
+    assert all(run.completed == run.asked == 8 for run in runs.values()), runs
+    assert len({each.prompt for each in sent}) == len(sent)  # no step repeats another's prompts
+    points = curve(case.evidence.serve, ramp, "candidate")
+    assert list(points) == [1, 4]
+    assert f"candidate at {knee(points)} in flight" in saturation_text(case.evidence.serve, ramp)
+    doubts = [each for each in judged(case) if each.outcome is not Outcome.PASS]
+    assert all(each.code is Reason.CLIENT_SATURATED for each in doubts), doubts
