@@ -18,6 +18,7 @@ from inferproof_remote.incidents import BenchError
 from inferproof_remote.leases import wish_of
 from inferproof_remote.remains import end_remains
 from inferproof_remote.tenure import Tenure
+from inferproof_remote.turns import Turn
 
 DONE, FAILED, TIMED_OUT, CANCELLED = 0, 70, 124, 143
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -40,7 +41,7 @@ def launch(job_dir: Path, program: Path, *, secret: bytes = b"") -> int:
         if os.fork() == 0:
             os.close(heard)
             _redirect(job_dir / "log")
-            _keep(asked, job_dir, program, secret=secret, told=told)
+            _keep(asked, job_dir, program, secret=secret, told=told, takes_turns=True)
         os._exit(0)
     os.close(told)
     os.wait()
@@ -59,9 +60,17 @@ def stay(job_dir: Path, program: Path) -> int:
     return _keep(asked, job_dir, program, secret=secret, told=os.open(os.devnull, os.O_WRONLY))
 
 
-def _keep(asked: job.JobSpec, job_dir: Path, program: Path, *, secret: bytes, told: int) -> int:
+def _keep(
+    asked: job.JobSpec,
+    job_dir: Path,
+    program: Path,
+    *,
+    secret: bytes,
+    told: int,
+    takes_turns: bool = False,
+) -> int:
     seal = _Seal(job_dir / "out", asked.digest, secret)
-    code = _Supervisor(asked, job_dir, program, seal).run(told)
+    code = _Supervisor(asked, job_dir, program, seal, takes_turns=takes_turns).run(told)
     if code == DONE:
         seal.sign_result()
     _write_rc(job_dir, code)
@@ -107,10 +116,16 @@ class _Seal:
 
 
 class _Supervisor:
-    """Carries one job out, its GPUs held from before its first process until after its last."""
+    """Carries one job out, its GPUs held from before its first process until after its last.
 
-    def __init__(self, asked: job.JobSpec, job_dir: Path, program: Path, seal: _Seal) -> None:
+    Where it `takes_turns`, so is its turn among the jobs of this machine; a queue sees to its own.
+    """
+
+    def __init__(
+        self, asked: job.JobSpec, job_dir: Path, program: Path, seal: _Seal, *, takes_turns: bool
+    ) -> None:
         self._asked, self._job_dir, self._program, self._seal = asked, job_dir, program, seal
+        self._takes_turns = takes_turns
         self._allowed_s = asked.wall_s
         self._tenure: Tenure | None = None
         self._ended: dict[int, int] = {}
@@ -125,7 +140,7 @@ class _Supervisor:
         os.write(told, b"1")
         os.close(told)
         try:
-            code = self._await_gpus() or self._carry_out()
+            code = self._await_turn() or self._await_gpus() or self._carry_out()
             if code == DONE and self._tenure is not None:
                 self._tenure.check()  # what was measured on GPUs that were lost does not count
         except (BenchError, OSError, job.JobFormatError) as error:
@@ -135,6 +150,16 @@ class _Supervisor:
             self._tenure.end()
         self._explain(code)
         return code
+
+    def _await_turn(self) -> int:
+        """Return 0 once the job may run here; the turn ends with this process, however it ends."""
+        if not self._takes_turns:
+            return DONE
+        turn = Turn(self._asked, self._job_dir)
+        while not turn.is_ready():
+            if self._is_called_off():
+                return CANCELLED
+        return DONE
 
     def _await_gpus(self) -> int:
         """Return 0 once the GPUs that the job asks for are held, else why it must not begin."""
