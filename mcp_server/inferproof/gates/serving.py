@@ -19,6 +19,10 @@ NEXT_STEPS = {
     Reason.WRONG_TOKENS: "Answer with the tokens that the model gives.",
 }
 SLACK = 0.1
+TOO_SHORT = (
+    "Measure again; if this repeats, each start serves too shortly to tell: ask the person in "
+    "charge for longer traffic."
+)
 UNSUPERVISED = "Submit the engine as a folder that inferproof starts itself."
 
 
@@ -41,6 +45,9 @@ class Serving:
         if not all(start.supervised for start in own):
             reason = "it was not started by inferproof: what runs there is not known"
             return CLERK.doubts(Reason.UNSUPERVISED, reason, UNSUPERVISED)
+        if any(start.cores_each is None or start.busiest_cores is None for start in own):
+            reason = "not measured: how many cores each replica kept busy"
+            return CLERK.doubts(Reason.NOT_MEASURED, reason, TOO_SHORT)
         return CLERK.passes(_text(own))
 
 
@@ -60,7 +67,7 @@ def _fault(serve: ServeFacts, own: Sequence[DeploymentFacts]) -> Verdict | None:
 
 
 def _exceeds_cores(start: DeploymentFacts) -> bool:
-    """Whether a replica used more than it was given; where it is not measured it was not held."""
+    """Whether a replica was seen to use more than it was given."""
     given, used = start.cores_each, start.busiest_cores
     return given is not None and used is not None and used > given * (1 + SLACK) + SLACK
 

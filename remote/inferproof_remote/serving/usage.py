@@ -10,12 +10,15 @@ from inferproof_remote.sandbox import Sandbox
 from inferproof_remote.serving import cores
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_WINDOW_S = 2.0
+_FIRST_WINDOW_S, _WINDOW_S = 0.5, 2.0
 _UTIME, _CSTIME = 11, 14  # of a stat line, counted after the name
 
 
 class Usage:
-    """Watches one sandbox; each `look` keeps it on its cores and counts what it has used."""
+    """Watches one sandbox; each `look` keeps it on its cores and counts what it has used.
+
+    Of what serves for less than the first window nothing is known.
+    """
 
     def __init__(self, box: Sandbox, held: Sequence[int]) -> None:
         self.cpu_s = 0.0
@@ -32,7 +35,8 @@ class Usage:
         if self._window is None:
             prefer_sessions(pids)
         began, spent = self._window = self._window or (now, self.cpu_s)
-        if now - began >= _WINDOW_S:
+        lasted_s = _FIRST_WINDOW_S if self.busiest_cores is None else _WINDOW_S
+        if now - began >= lasted_s:
             busy = (self.cpu_s - spent) / (now - began)
             self.busiest_cores = max(busy, self.busiest_cores or 0.0)
             self.peak_bytes = max(self.peak_bytes, _memory_bytes(pids))

@@ -107,6 +107,8 @@ def start_facts(arm: str, restart: int, **changes: object) -> Tree:
         "features": {"stream": True},
         "incidents": [],
         "log_tail": "",
+        "cores_each": 1,
+        "busiest_cores": 0.9,
         **changes,
     }
 

@@ -43,7 +43,7 @@ def busy() -> Iterator[subprocess.Popen[bytes]]:
 def test_processor_time_and_memory_of_a_busy_process_are_counted(
     busy: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage, "_WINDOW_S", 0.05)
+    monkeypatch.setattr(usage, "_FIRST_WINDOW_S", 0.05)
     found = Usage(cast("Sandbox", Box(busy.pid)), (0,))
     deadline = time.monotonic() + 30
     while not found.busiest_cores and time.monotonic() < deadline:
@@ -52,6 +52,12 @@ def test_processor_time_and_memory_of_a_busy_process_are_counted(
     assert found.busiest_cores > 0
     assert found.cpu_s > 0
     assert 64 * MIB < found.peak_bytes < 256 * MIB
+
+
+def test_of_what_served_for_a_moment_nothing_is_claimed(busy: subprocess.Popen[bytes]) -> None:
+    found = Usage(cast("Sandbox", Box(busy.pid)), (0,))
+    found.look()
+    assert (found.busiest_cores, found.peak_bytes) == (None, 0)
 
 
 def test_of_what_is_gone_the_last_figures_stay(busy: subprocess.Popen[bytes]) -> None:
