@@ -273,12 +273,13 @@ class Asker:
         return (*prompt.sent, *output), readings
 
     def _output_ids(self, sent: Ids, answer: Completion) -> Ids:
-        """Return the ids that the engine generated, up to the first that is not certain."""
-        certain, _ = self._told(answer)
-        if certain:
+        """Return the ids that the engine generated: as told, or read where that is not certain."""
+        certain, is_all = self._told(answer)
+        if certain and is_all:
             return certain
         count, tie_nats = answer.completion_tokens, self.rules.tie_nats
-        return read_text(answer.text, count, sent, self.yardsticks, tie_nats).ids
+        read = read_text(answer.text, count, sent, self.yardsticks, tie_nats).ids
+        return read if read[: len(certain)] == certain else certain
 
     def _told(self, answer: Completion) -> tuple[Ids, bool]:
         """Return the ids that the engine told, up to the first that is not certain; if it's all."""

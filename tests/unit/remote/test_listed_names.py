@@ -35,7 +35,23 @@ class Namer(Lister):
         return replace(row, listed=named)
 
 
-def tables(engine: Namer) -> list[PathTable]:
+@dataclass(frozen=True)
+class Mumbler(Lister):
+    """An engine that tells no ids, and of the token at one place no name either."""
+
+    silent_at: int = 0
+
+    def complete(self, request: Request) -> Answer:
+        answer = super().complete(request)
+        assert isinstance(answer, Completion)
+        rows = [
+            replace(row, token=None if place == self.silent_at else row.token)
+            for place, row in enumerate(answer.rows or ())
+        ]
+        return replace(answer, rows=tuple(rows), token_ids=None)
+
+
+def tables(engine: Lister) -> list[PathTable]:
     question = Question(rules=RULES, corpus=CORPUS, bits=b"bits")
     return list(examine(engine, LISTS, question, YARDSTICKS).tables)
 
@@ -52,3 +68,9 @@ def test_a_row_whose_list_names_no_token_is_not_lost_in_silence() -> None:
     for path in ("decode", "batch", "reuse", "mixed"):
         table = found[path]
         assert table.unreadable == table.asked - len(table.position) > 0, path
+
+
+@pytest.mark.parametrize("silent_at", [0, 6])
+def test_what_follows_a_token_without_a_name_is_read_from_the_text(silent_at: int) -> None:
+    for table in tables(Mumbler(silent_at=silent_at)):
+        assert len(table.position) + table.unreadable == table.asked, table.path
