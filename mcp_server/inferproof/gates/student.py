@@ -12,7 +12,7 @@ BUDGET = 0.05
 """The chance that luck passes any of endlessly many tries, on one metric and one side."""
 
 
-SPOILT = 6
+SPOILT = 5
 """One round in so many may be spoilt, by a busy machine say, and a later try still be told."""
 
 
@@ -40,7 +40,7 @@ def rank(tail: float, rounds: int) -> int:
 
 @functools.cache
 def rounds_for(earlier: int, planned: int) -> int:
-    """Return how many rounds tell a try after `earlier` ones, though one in six goes badly.
+    """Return how many rounds tell a try after `earlier` ones, though one in five goes badly.
 
     The first has the `planned` ones; later ones as many and, where that is not enough, more.
     """
