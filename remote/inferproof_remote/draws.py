@@ -167,8 +167,11 @@ def _untimed_part(
     ]
     most = 3 if scope.zoo else 5
     telling = [each for each in placed if each.call.family in _TELLING] or placed
-    for _ in range(stream.between(3, most)):
-        placed.append(_after(stream, stream.choice(telling), "near_duplicate", len(placed)))
+    for number in range(stream.between(3, most)):
+        base = stream.choice(telling)
+        near = _after(stream, base, "near_duplicate", len(placed))
+        # One comes at once: what keeps the last answer alone is asked before it forgets.
+        placed.append(near if number else replace(near, at=base.at))
     for _ in range(stream.between(2, most)):
         placed.append(_after(stream, stream.choice(placed[:count]), "repeat", len(placed)))
     return _in_order(placed)
