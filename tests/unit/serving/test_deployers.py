@@ -1,6 +1,7 @@
 """What is rendered for each kind of place, and what is wrong with it before anybody is asked."""
 
 import json
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 
 from inferproof.core.errors import InfrastructureError, UsageError
 from inferproof.core.places import Cluster
+from inferproof.serving.deployers import kubernetes
 from inferproof.serving.deployers.base import Release, Service
 from inferproof.serving.deployers.docker import Docker
 from inferproof.serving.deployers.haproxy import config_text
@@ -110,6 +112,10 @@ WRONG: dict[str, tuple[Change, str]] = {
     "a surge on a full pool": (lambda d: _roll(d, 1, 0), "for ever"),
     "nothing may be replaced": (lambda d: _roll(d, 0, 0), "nothing could be replaced"),
     "an image by its tag": (lambda d: _engine(d).update(image="a/b:latest"), "digest"),
+    "a port without protocol": (
+        lambda d: d["spec"]["template"]["spec"]["containers"][1]["ports"][0].pop("protocol"),
+        "no protocol",
+    ),
     "fewer GPUs than its limit": (
         lambda d: _engine(d)["resources"]["requests"].pop("nvidia.com/gpu"),
         "GPUs",
@@ -147,6 +153,9 @@ def test_what_a_deployment_is_and_was_is_read_back_from_it():
     assert standing({**found, "status": whole}, releases).phase == "ready"
     for change in ({"observedGeneration": 3}, {"replicas": 4}, {"updatedReplicas": 2}):
         assert standing({**found, "status": {**whole, **change}}, releases).phase == "starting"
+    ending = {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    told = standing({**found, "metadata": ending, "status": whole}, releases)
+    assert (told.phase, told.reason) == ("degraded", "it is being deleted")
     bad = [{"type": "Progressing", "status": "False", "message": "exceeded its deadline"}]
     told = standing({**found, "status": {**whole, "readyReplicas": 1, "conditions": bad}}, releases)
     assert (told.phase, told.ready, told.reason) == ("degraded", 1, "exceeded its deadline")
@@ -158,6 +167,24 @@ def test_an_unreachable_cluster_is_told(tmp_path: Path):
     place = Cluster(namespace="test", image=IMAGE, kubeconfig=str(tmp_path / "none"))
     with pytest.raises(InfrastructureError, match="cannot be reached"):
         Kubernetes(place).status("qwen")
+
+
+def test_a_cluster_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kubernetes, "_ANSWERS_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        cluster = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        config = {
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": {"token": "x"}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        place = Cluster(namespace="test", image=IMAGE, kubeconfig=str(tmp_path / "config"))
+        with pytest.raises(InfrastructureError, match=r"cannot be reached.*[Tt]imed out"):
+            Kubernetes(place).status("qwen")
 
 
 @pytest.mark.parametrize("act", [CLUSTER.status, CLUSTER.delete, CLUSTER.endpoint])

@@ -1,6 +1,7 @@
 """Replicas as pods: manifests rendered and checked offline, applied by the official client."""
 
 import json
+import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,9 @@ from inferproof.core.errors import InfrastructureError, NotFound, UsageError
 from inferproof.core.places import Cluster
 from inferproof.serving.deployers.base import Capabilities, Endpoint, Release, Status
 from inferproof.serving.deployers.manifests import (
+    VERSION_LABEL,
     Releases,
+    is_ending,
     noted,
     parsed,
     problems_of,
@@ -21,6 +24,8 @@ from inferproof.serving.deployers.manifests import (
 
 _OWNER = "inferproof"
 _LEASE_S = 30
+_ANSWERS_S = 20.0
+_GONE_S, _POLL_S = 90.0, 0.5
 _CONFLICT, _ABSENT = 409, 404
 _KINDS = (("apps/v1", "Deployment"), ("v1", "Service"), ("networking.k8s.io/v1", "NetworkPolicy"))
 _CAPABILITIES = Capabilities(
@@ -121,17 +126,23 @@ class Kubernetes:
                 yield from (f"[{pod_name}] {line}" for line in str(text).splitlines())
 
     def delete(self, name: str) -> Status:
-        """End a service and all that belongs to it; gone is gone, also if it never was."""
-        with self._client() as client:
-            for api_version, kind in _KINDS:
-                resource = client.resources.get(api_version=api_version, kind=kind)
+        """End a service and all that belongs to it; gone is gone, also if it never was.
+
+        Its pods may finish what they answer. Raises UsageError if it is none of ours.
+        """
+        where = {"name": name, "namespace": self._cluster.namespace}
+        with self._client() as client, self._alone(client, name):
+            resources = [client.resources.get(api_version=api, kind=kind) for api, kind in _KINDS]
+            for resource in resources:
                 with _unless_absent():
-                    resource.delete(
-                        name=name,
-                        namespace=self._cluster.namespace,
-                        body={"propagationPolicy": "Foreground"},
-                    )
-        return self.status(name)
+                    _require_ours(resource.get(**where).to_dict())
+            for resource in resources:
+                with _unless_absent():
+                    resource.delete(body={"propagationPolicy": "Foreground"}, **where)
+        deadline = time.monotonic() + _GONE_S
+        while (status := self.status(name)).phase != "absent" and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return status
 
     def _apply(self, releases: Releases) -> Status:
         """Try the manifests on the server, then apply them, alone."""
@@ -140,6 +151,9 @@ class Kubernetes:
             raise UsageError(f"the manifests are wrong: {'; '.join(wrong)[:1000]}")
         name = releases.now.name
         with self._client() as client, self._alone(client, name):
+            if is_ending(self._asked(name)):
+                what = f"{name} is being deleted"
+                raise InfrastructureError(what, hint="wait until it is gone, then repeat")
             for trial in ({"dry_run": "All"}, {}):
                 for manifest in parsed(files):
                     kind, version = manifest["kind"], manifest["apiVersion"]
@@ -173,10 +187,10 @@ class Kubernetes:
         with _unless_absent():
             old = leases.get(name=lease, namespace=where).to_dict()
         if old is None:
-            leases.create(body=body, namespace=where)
+            held = leases.create(body=body, namespace=where)
         elif _is_over(old, now):
             body["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-            leases.replace(body=body, namespace=where)
+            held = leases.replace(body=body, namespace=where)
         else:
             raise InfrastructureError(
                 f"{name} is being deployed by another one", hint=f"wait {_LEASE_S} s, then repeat"
@@ -184,8 +198,9 @@ class Kubernetes:
         try:
             yield
         finally:
-            with _unless_absent():
-                leases.delete(name=lease, namespace=where)
+            mine = {"preconditions": {"resourceVersion": held.metadata.resourceVersion}}
+            with _unless_absent(_CONFLICT):  # it was another's after it had run out
+                leases.delete(name=lease, namespace=where, body=mine)
 
     def _asked(self, name: str) -> dict[str, Any] | None:
         with self._client() as client:
@@ -209,7 +224,6 @@ class Kubernetes:
                 ConfigException,
                 new_client_from_config,  # pyright: ignore[reportUnknownVariableType]
             )
-            from kubernetes.dynamic import DynamicClient
             from urllib3.exceptions import HTTPError
         except ModuleNotFoundError as exc:
             raise UsageError(
@@ -222,7 +236,7 @@ class Kubernetes:
             api: Any = new_client_from_config(  # pyright: ignore[reportUnknownVariableType]
                 config_file=self._cluster.kubeconfig, context=self._cluster.context
             )
-            yield DynamicClient(api)
+            yield _hasty(api)
         except ApiException as exc:
             raise _refusal(place, exc) from exc
         except (ConfigException, HTTPError, OSError) as exc:
@@ -231,15 +245,43 @@ class Kubernetes:
             ) from exc
 
 
+def _require_ours(found: Mapping[str, Any]) -> None:
+    if VERSION_LABEL not in found["metadata"].get("labels", {}):
+        raise UsageError(
+            f"the {found['kind']} {found['metadata']['name']!r} was not made by inferproof",
+            hint="delete it by what made it, or use another name",
+        )
+
+
+def _hasty(api: Any) -> Any:  # noqa: ANN401 (the client has no types)
+    """Return a client whose every question has a deadline."""
+    from kubernetes.dynamic import DynamicClient
+
+    class Hasty(DynamicClient):
+        def request(
+            self,
+            method: str,
+            path: str,
+            body: Any = None,  # noqa: ANN401
+            **asked: Any,  # noqa: ANN401
+        ) -> Any:  # noqa: ANN401
+            """Ask; who does not answer in time cannot be reached."""
+            asked = {"_request_timeout": _ANSWERS_S, **asked}
+            base: Any = super()
+            return base.request(method, path, body=body, **asked)
+
+    return Hasty(api)
+
+
 @contextmanager
-def _unless_absent() -> Generator[None]:
-    """Pass over that something is not there."""
+def _unless_absent(*also: int) -> Generator[None]:
+    """Pass over that something is not there, and over these answers."""
     from kubernetes.client.exceptions import ApiException
 
     try:
         yield
     except ApiException as exc:
-        if _status(exc) != _ABSENT:
+        if _status(exc) not in (_ABSENT, *also):
             raise
 
 

@@ -14,7 +14,7 @@ from inferproof.core.values import Value
 from inferproof.serving.deployers import replicas
 from inferproof.serving.deployers.base import Service, Status
 
-SCHEMA = "1.34"
+SCHEMA, VERSION_LABEL = "1.34", "inferproof/version"
 _FILE, _NOTE, _GPU = "deployment.yaml", "inferproof/releases", "nvidia.com/gpu"
 _PORT, _DRAIN_S, _STOP_S = 8080, 15, 30
 
@@ -35,7 +35,7 @@ def rendered(cluster: Cluster, releases: Releases) -> Mapping[str, bytes]:
     held: dict[str, str] = {"cpu": str(service.threads), "memory": memory}
     if service.gpus_each:
         held["nvidia.com/gpu"] = str(service.gpus_each)
-    labels = {"app": service.name, "inferproof/version": service.version[:32]}
+    labels = {"app": service.name, VERSION_LABEL: service.version[:32]}
     environment = replicas.environment(service)
     text = _template().render(
         service=service,
@@ -66,6 +66,11 @@ def noted(found: Any) -> Releases | None:  # noqa: ANN401 (as the cluster's clie
         return None
 
 
+def is_ending(found: Any) -> bool:  # noqa: ANN401 (see `noted`)
+    """Say whether a Deployment is being deleted, which nothing takes back."""
+    return bool(found and found["metadata"].get("deletionTimestamp"))
+
+
 def standing(found: Any, releases: Releases) -> Status:  # noqa: ANN401 (see `noted`)
     """Return where a Deployment stands by its own word."""
     desired, state = int(found["spec"]["replicas"]), cast("Any", found.get("status") or {})
@@ -76,7 +81,9 @@ def standing(found: Any, releases: Releases) -> Status:  # noqa: ANN401 (see `no
         for row in state.get("conditions") or ()
         if row["status"] != "True"
     ]
-    is_whole = seen and counts == [desired] * 3
+    if is_ending(found):
+        problems.append("it is being deleted")
+    is_whole = seen and counts == [desired] * 3 and not is_ending(found)
     return Status(
         phase="ready" if is_whole else "degraded" if problems else "starting",
         desired=desired,
@@ -102,8 +109,9 @@ def problems_of(files: Mapping[str, bytes]) -> tuple[str, ...]:
     wrong: list[str] = []
     for manifest in parsed(files):
         wrong += _by_schema(manifest)
-        if manifest.get("kind") == "Deployment" and not wrong:
-            wrong += _by_rule(manifest)
+        if not wrong:
+            wrong += _by_rule(manifest) if manifest.get("kind") == "Deployment" else []
+            wrong += _by_ports(manifest)
     return tuple(wrong)
 
 
@@ -141,6 +149,14 @@ def _by_rule(deployment: Mapping[str, Any]) -> list[str]:
     if any("@sha256:" not in each["image"] for each in pod["spec"]["containers"]):
         wrong.append("an image is not named by its digest")
     return wrong
+
+
+def _by_ports(manifest: Mapping[str, Any]) -> list[str]:
+    """Return which ports an older server could not apply: it merges them by number and protocol."""
+    spec = manifest["spec"]
+    holders = spec["template"]["spec"]["containers"] if "template" in spec else [spec]
+    ports = [port for holder in holders for port in holder.get("ports", ())]
+    return [f"a port has no protocol: {port}" for port in ports if "protocol" not in port]
 
 
 def _template() -> Template:
