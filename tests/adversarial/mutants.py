@@ -80,6 +80,8 @@ class Bench:
             batch=FIDELITY.batch,
             top_logprobs=FIDELITY.top_logprobs,
             tie_nats=FIDELITY.tie_nats,
+            p99_over_floor=FIDELITY.p99_over_floor,
+            max_over_floor=FIDELITY.max_over_floor,
             context=context_tokens(self.model),
         )
         corpus = (SERVICE / FIDELITY.corpus).read_text(encoding="utf-8")

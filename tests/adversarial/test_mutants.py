@@ -12,9 +12,6 @@ from tools.mix_experts import mix
 
 LISTED = load_list()
 CLEAN_RUNS = 20
-# A router that rounds to bfloat16 asks another expert now and then, where two are as likely, and is
-# then far off on that token: no honest noise of this kind is told from a fault yet.
-CLEAN = {"dense": "bfloat16", "experts": "float32"}
 ROWS = [(model, name) for model, told in LISTED.items() for name in told.must_detect]
 HARMLESS = [(model, name) for model, told in LISTED.items() for name in told.harmless]
 pytestmark = [pytest.mark.zoo, pytest.mark.timeout(600)]
@@ -43,9 +40,11 @@ def test_what_is_no_fault_is_not_refused(benches: dict[str, Bench], model: str, 
     assert benches[model].findings(name) == []
 
 
-@pytest.mark.parametrize(("model", "dtype"), CLEAN.items())
-def test_clean_runs_raise_no_alarm(models: dict[str, Path], model: str, dtype: str) -> None:
-    with serving(models[model], dtype) as bench:
+# In bfloat16 a router asks another expert now and then, where two are as likely, and attention that
+# rounds its scores looks elsewhere: an honest engine is then far off on that token.
+@pytest.mark.parametrize("model", LISTED)
+def test_clean_runs_in_bfloat16_raise_no_alarm(models: dict[str, Path], model: str) -> None:
+    with serving(models[model], "bfloat16") as bench:
         assert [bench.findings() for _ in range(CLEAN_RUNS)] == [[]] * CLEAN_RUNS
 
 

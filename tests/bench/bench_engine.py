@@ -52,6 +52,8 @@ def main() -> None:
         batch=4,
         top_logprobs=20,
         tie_nats=0.3,
+        p99_over_floor=3.0,
+        max_over_floor=10.0,
         context=4096,
     )
     question = Question(rules=rules, corpus=CORPUS.read_text(encoding="utf-8"), bits=os.urandom(32))

@@ -89,6 +89,8 @@ def question(tokens: int = FIDELITY.tokens) -> Question:
         batch=FIDELITY.batch,
         top_logprobs=FIDELITY.top_logprobs,
         tie_nats=FIDELITY.tie_nats,
+        p99_over_floor=FIDELITY.p99_over_floor,
+        max_over_floor=FIDELITY.max_over_floor,
         context=context_tokens(MODEL),
     )
     corpus = (SERVICE / FIDELITY.corpus).read_text(encoding="utf-8")

@@ -45,8 +45,8 @@ class Rules:
     top_logprobs: int
     tie_nats: float
     context: int
-    p99_over_floor: float = 3.0
-    max_over_floor: float = 10.0
+    p99_over_floor: float
+    max_over_floor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,6 +147,8 @@ def drawn(
         batch=2,
         top_logprobs=5,
         tie_nats=0.3,
+        p99_over_floor=3.0,
+        max_over_floor=10.0,
         context=4096,
     )
     question = Question(rules=rules, corpus="abcdefghijk" * 9, bits=b"bits")

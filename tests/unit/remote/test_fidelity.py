@@ -23,6 +23,8 @@ RULES = Rules(
     batch=2,
     top_logprobs=5,
     tie_nats=0.3,
+    p99_over_floor=3.0,
+    max_over_floor=10.0,
     context=1 << 20,
 )
 CORPUS = "abcdefghijk" * 9
