@@ -14,6 +14,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -75,17 +76,17 @@ def write(step: str, row: str) -> None:
     sys.stdout.flush()
 
 
-def keeper_of(folder: Path, baseline: str, more: str = "") -> Keeper:
-    """Return the keeper of the sealed campaign whose baseline this is; it is made on first use."""
-    campaign = folder / re.sub(r"\W+", "-", baseline)[:24].strip("-")
-    if not campaign.exists():
-        init(campaign, "engine-tiny", model_in(folder))
-        contract = campaign / "contracts/services/completions/contract.yaml"
-        contract.write_text("\n".join(small(contract.read_text(), baseline)) + "\n" + more)
-        settings = campaign / "campaign.yaml"
-        settings.write_text(re.sub(r"limits: .*", f"limits: {LIMITS}", settings.read_text()))
-        keeper = Keeper.open(campaign)
-        keeper.seal(ApproverKey.create_demo(keeper.state_dir / "demo-approver.pem"), "demo")
+def keeper_of(folder: Path, step: str, baseline: str, more: str = "") -> Keeper:
+    """Return the keeper of a step's own campaign, made anew: an earlier try would count."""
+    campaign = folder / step
+    shutil.rmtree(campaign, ignore_errors=True)
+    init(campaign, "engine-tiny", model_in(folder))
+    contract = campaign / "contracts/services/completions/contract.yaml"
+    contract.write_text("\n".join(small(contract.read_text(), baseline)) + "\n" + more)
+    settings = campaign / "campaign.yaml"
+    settings.write_text(re.sub(r"limits: .*", f"limits: {LIMITS}", settings.read_text()))
+    keeper = Keeper.open(campaign)
+    keeper.seal(ApproverKey.create_demo(keeper.state_dir / "demo-approver.pem"), "demo")
     return Keeper.open(campaign)
 
 
@@ -163,7 +164,7 @@ def check(name: str) -> Callable[[Path], Iterator[str]]:
     """Return the step that holds one engine against the reference."""
 
     def step(folder: Path) -> Iterator[str]:
-        keeper = keeper_of(folder, VLLM)
+        keeper = keeper_of(folder, f"fidelity_{name}", VLLM)
         candidate = submitted(keeper, name)
         said, serve = asyncio.run(run(keeper, "check_numerics", candidate, Purpose.PRACTICE))
         yield from fidelity(serve)
@@ -176,7 +177,7 @@ def against(name: str) -> Callable[[Path], Iterator[str]]:
     """Return the step that puts one engine under load beside vLLM, as graded."""
 
     def step(folder: Path) -> Iterator[str]:
-        keeper = keeper_of(folder, VLLM)
+        keeper = keeper_of(folder, f"load_{name}", VLLM)
         candidate = submitted(keeper, name)
         said, serve = asyncio.run(run(keeper, "run_aiperf", candidate, Purpose.GRADED))
         yield from fidelity(serve)
@@ -190,7 +191,7 @@ def against(name: str) -> Callable[[Path], Iterator[str]]:
 
 def search(folder: Path) -> Iterator[str]:
     """Yield what plain search makes of llama.cpp's own options."""
-    keeper = keeper_of(folder, LLAMA, SEARCH)
+    keeper = keeper_of(folder, "search", LLAMA, SEARCH)
     going = keeper.search.go_on("completions", target="local", wait_s=1700, on_progress=None)
     found = asyncio.run(going).standing
     for each in (*found.explored, *found.confirmed):
