@@ -249,7 +249,8 @@ def test_a_job_that_gives_way_to_an_urgent_one_is_started_again(keeper: Keeper, 
     async def scenario() -> JobReport:
         job_id = await begun(keeper, "sh", "-c", "sleep 3; echo done")
         await running(keeper, job_id)
-        cluster.run(*("sbatch", "-p", "urgent", "-N2", "--exclusive", "--wrap", "sleep 2"))
+        quiet = ("--output=/dev/null", "--chdir=/", "--wrap", "sleep 2")
+        cluster.run("sbatch", "-p", "urgent", "-N2", "--exclusive", *quiet)
         return await ended(keeper, job_id)
 
     report = asyncio.run(scenario())
