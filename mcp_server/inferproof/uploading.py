@@ -48,7 +48,7 @@ def _read(answer: httpx.Response) -> Mapping[str, Any]:
         told = None
     if answer.is_success and isinstance(told, dict):
         return told  # pyright: ignore[reportUnknownVariableType]
-    if answer.status_code == _REFUSED:
+    if answer.status_code == _REFUSED and isinstance(told, dict) and "error_code" in told:
         raise error_of(answer.text)
     raise UsageError(
         f"the server answered {answer.status_code}: {answer.text[:200]}",

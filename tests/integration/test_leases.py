@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ from inferproof.hosts.local import Local
 from inferproof.ledger.signing import ApproverKey
 from inferproof.pipeline import Keeper
 from inferproof.tools.facts import facts_of
-from small_campaign import cpp_candidate, edit, small_campaign
+from small_campaign import cpp_candidate, edit, sealed_on, small_campaign
+from sshd import Sshd
 
 pytestmark = pytest.mark.integration
 WAIT_S = 60.0
@@ -171,3 +173,45 @@ def test_a_check_holds_its_gpu_alone_and_a_build_holds_none(tmp_path: Path):
     lease = lease_of(keeper, checked.job_id)
     assert (lease.gpus, lease.mode, lease.is_over) == (("fake-0",), "exclusive", True)
     assert keeper.verify(keeper.head()).ok
+
+
+@pytest.mark.zoo
+def test_two_servers_take_turns_on_one_gpu_of_a_machine_by_ssh(tmp_path: Path):
+    """Each knows of the other only what the machine tells; the second waits, and then measures."""
+    with Sshd(tmp_path / "sshd") as box:
+        gpu = {"gpus": ["fake-0"], "lease_dir": str(tmp_path / "leases"), "threads": 1}
+        one, other = (
+            sealed_on(
+                tmp_path / name,
+                {"box": box.target(tmp_path / f"work-{name}", python=sys.executable, **gpu)},
+            )
+            for name in ("one", "other")
+        )
+        candidate = other.submit_candidate(cpp_candidate(tmp_path / "candidate")).digest
+
+        async def scenario() -> tuple[str, str]:
+            held = await one.start(
+                "run", candidate=None, target="box", purpose=Purpose.PRACTICE, argv=HOLD
+            )
+            await until(lambda: _says(one, held.job_id, "running", ""))
+            check = await other.start(
+                "check_numerics", candidate=candidate, target="box", purpose=Purpose.PRACTICE
+            )
+            waits = f"place 1 in the queue for fake-0, held by {held.job_id}"
+            await until(lambda: _says(other, check.job_id, "running", waits))
+            assert (await one.cancel(held.job_id)).status is JobStatus.CANCELLED
+            assert (await ended(other, check.job_id)).status is JobStatus.DONE
+            return held.job_id, check.job_id
+
+        first, second = asyncio.run(scenario())
+    before, after = lease_of(one, first), lease_of(other, second)
+    assert (before.tokens, after.tokens) == ({"fake-0": 1}, {"fake-0": 2})
+    assert (before.mode, after.mode) == ("shared", "exclusive")
+    assert after.waited_s > 0
+    assert one.verify(one.head()).ok
+    assert other.verify(other.head()).ok
+
+
+async def _says(keeper: Keeper, job_id: str, status: str, words: str) -> bool:
+    report = await keeper.report(job_id)
+    return report.status.value == status and words in report.progress_message
