@@ -198,7 +198,6 @@ def _deployer(place: DeployPlace, target: Target, jobs: DeployJobs, state: Path)
                 url=place.url,
                 base_image=place.base_image,
                 haproxy=target.haproxy or "haproxy",
-                gpus=target.gpus,
             )
         case Cluster():
             from inferproof.serving.deployers.kubernetes import Kubernetes

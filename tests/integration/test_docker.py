@@ -226,10 +226,8 @@ def test_a_replica_is_kept_apart_from_everything(place: Docker, daemon: str):
     assert set(network["reached"]) == {"Network is unreachable"}
     places = ask(url, "/write")
     assert "allowed" not in places.values(), places
-    assert places["/run/replica/x"] == "Permission denied"
     assert places["/x"] == places["/candidate/x"] == "Read-only file system"
-    swapped = ask(url, "/swap")
-    assert swapped["swap"] == "Permission denied"
+    assert places["/run/replica/x"] == ask(url, "/swap")["swap"] == "Read-only file system"
     identity = ask(url, "/setuid")
     assert identity["setuid"] == "Operation not permitted"
     assert (identity["uid"], identity["no_new_privileges"]) == (65534, "1")
@@ -238,7 +236,7 @@ def test_a_replica_is_kept_apart_from_everything(place: Docker, daemon: str):
     assert set(seen["commands"]) <= {"docker-init", "python3", "init"}, seen
     assert "allowed" not in (seen["memory"], seen["keys"])
     assert (seen["mount"], seen["core_bytes"]) == ("refused", 0)
-    assert seen["sockets"] == ["/run/replica/replica.sock"]
+    assert seen["sockets"] == []
     forks = ask(url, "/fork")
     assert forks["forks"] < LIMITS.processes + 8
     assert forks["reason"] == "Resource temporarily unavailable"
@@ -250,24 +248,6 @@ def test_a_replica_is_kept_apart_from_everything(place: Docker, daemon: str):
     dead.reload()
     client.close()
     assert dead.attrs["State"]["OOMKilled"]
-
-
-def test_a_gpu_that_the_daemon_cannot_give_is_told_and_nothing_is_left(daemon: str, tmp_path: Path):
-    place = Docker(
-        tmp_path / "state",
-        url=daemon,
-        base_image=BASE_IMAGE,
-        haproxy=which("true") or "true",
-        gpus=("GPU-00000000-0000",),
-    )
-    asked = release()
-    one = asked.service.model_copy(update={"gpus_each": 1})
-    with pytest.raises(InfrastructureError, match="gpu"):
-        place.deploy(Release(service=one, contents=asked.contents))
-    two = asked.service.model_copy(update={"gpus_each": 2})
-    with pytest.raises(InfrastructureError, match="not free"):
-        place.deploy(Release(service=two, contents=asked.contents))
-    assert place.delete("engine").phase == "absent"
 
 
 @contextmanager

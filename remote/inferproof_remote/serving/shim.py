@@ -68,7 +68,22 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.write_eof()
 
 
-async def lend(socket_name: str, port: int, folder: str, argv: list[str]) -> None:
+def bound(path: str) -> socket.socket:
+    """Return a socket file of our own making for callers to come to."""
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(path)
+    return made
+
+
+def given(path: str) -> socket.socket:
+    """Return the socket that whoever listens at `path` hands out, before the engine is there."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        _, files, _, _ = socket.recv_fds(line, 1, 1)
+    return socket.socket(fileno=files[0])
+
+
+async def lend(callers: socket.socket, port: int, folder: str, argv: list[str]) -> None:
     """Run an engine to its end, then end with its exit code; callers reach it by the socket."""
     try:
         engine = await asyncio.create_subprocess_exec(
@@ -80,7 +95,7 @@ async def lend(socket_name: str, port: int, folder: str, argv: list[str]) -> Non
         os._exit(_NOT_FOUND)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, engine.kill)
     handler = relay(lambda: asyncio.open_connection("127.0.0.1", port))
-    await asyncio.start_unix_server(handler, socket_name, backlog=_BACKLOG)
+    await asyncio.start_unix_server(handler, sock=callers, backlog=_BACKLOG)
     code = await engine.wait()
     os._exit(code if code >= 0 else _BY_SIGNAL - code)  # whatever still waits, waits for nothing
 
@@ -93,11 +108,12 @@ async def open_door(listener_fd: int, path: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Do as told: `lend SOCKET PORT FOLDER COMMAND...` or `door FD PATH`."""
+    """Do as told: `lend` or `take SOCKET PORT FOLDER COMMAND...`, or `door FD PATH`."""
     _die_with_parent()
-    if arguments[0] == "lend":
+    if arguments[0] in ("lend", "take"):
         name, port, folder = arguments[1:4]
-        asyncio.run(lend(name, int(port), folder, arguments[4:]))
+        callers = bound(name) if arguments[0] == "lend" else given(name)
+        asyncio.run(lend(callers, int(port), folder, arguments[4:]))
     else:
         asyncio.run(open_door(int(arguments[1]), arguments[2]))
 

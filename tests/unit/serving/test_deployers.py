@@ -256,6 +256,15 @@ def test_an_image_is_built_of_the_snapshot_and_runs_nothing_meanwhile(tmp_path: 
     assert place.validate(files) == ("the image is not built on base:1",)
 
 
+def test_containers_that_would_hold_gpus_without_a_lease_are_refused(tmp_path: Path):
+    place = Docker(tmp_path, url="unix:///none", base_image="base:1", haproxy="haproxy")
+    assert not place.capabilities.gpus
+    with pytest.raises(UsageError, match="hold no lease") as told:
+        place.deploy(RELEASE)
+    assert "kind process" in told.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_flag_of_a_container_is_set():
     flags = sandbox(SERVICE)
     assert flags["network_mode"] == "none"

@@ -24,21 +24,18 @@ from inferproof.serving.deployers.haproxy import Balancer
 _DRAIN_S, _STOP_S, _CHECK_S = 600.0, 30.0, 5.0
 _OLDEST_API, _PATIENCE_S, _UNIX = "1.41", 60, "unix://"
 _CAPABILITIES = Capabilities(
-    deploys=True, scale_to_zero=True, rolls_without_spare=True, logs=True, gpus=True
+    deploys=True, scale_to_zero=True, rolls_without_spare=False, logs=True, gpus=False
 )
 
 
 class Docker:
     """Services on one Docker daemon; `state` remembers versions, containers carry labels."""
 
-    def __init__(
-        self, state: Path, *, url: str, base_image: str, haproxy: str, gpus: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, state: Path, *, url: str, base_image: str, haproxy: str) -> None:
         self._state = state
         self._url = url
         self._base = base_image
         self._haproxy = haproxy
-        self._gpus = gpus
 
     @property
     def capabilities(self) -> Capabilities:
@@ -73,9 +70,11 @@ class Docker:
         """Bring a service to this version and number of replicas; serve all the while.
 
         Raises:
+            UsageError: it wants GPUs, which nobody leases here.
             InfrastructureError: a new replica does not serve; those of before still do.
         """
         service = release.service
+        _refuse_gpus(service)
         with self._spot(service.name) as spot:
             self._build(spot.client, release)
             _remember(spot.folder, service)
@@ -191,8 +190,6 @@ class Docker:
         number = 1 + max(map(replicas.number_of, every), default=-1)
         balancer = self._balancer(spot.folder)
         for step in range(max(0, service.replicas - len(good))):
-            if old and self._is_full(spot, service):  # one goes before the next can come
-                self._retire(spot, balancer, old.pop(0))
             self._launch(spot, balancer, service, number + step)
             if old:
                 self._retire(spot, balancer, old.pop(0))
@@ -202,11 +199,8 @@ class Docker:
     def _launch(
         self, spot: replicas.Spot, balancer: Balancer, service: Service, number: int
     ) -> None:
-        if self._is_full(spot, service):
-            what = f"{service.gpus_each} GPUs for one more replica of {service.name} are not free"
-            raise InfrastructureError(what, hint="scale it down, or name more GPUs of the target")
-        gpus = self._free_gpus(spot, service)[: service.gpus_each]
-        labelled = spot.start(service, _image(service), number=number, gpus=gpus)
+        _refuse_gpus(service)
+        labelled = spot.start(service, _image(service), number=number)
         try:
             path = replicas.await_health(spot, labelled, service)
         except InfrastructureError:
@@ -224,18 +218,11 @@ class Docker:
     def _serves(self, spot: replicas.Spot, container: Container, service: Service) -> bool:
         if not replicas.is_running(container):
             return False
-        path = spot.admitted(container)
+        path = spot.path_of(container)
         balancer = self._balancer(spot.folder)
         known = balancer.names() if balancer.is_alive() else frozenset[str]()
         is_known = replicas.replica_name(container) in known
-        return is_known and path is not None and spot.serves(path, service.plan.health)
-
-    def _is_full(self, spot: replicas.Spot, service: Service) -> bool:
-        return len(self._free_gpus(spot, service)) < service.gpus_each
-
-    def _free_gpus(self, spot: replicas.Spot, service: Service) -> list[str]:
-        held = frozenset[str]().union(*map(replicas.gpus_of, spot.found(service.name)))
-        return [gpu for gpu in self._gpus if gpu not in held]
+        return is_known and spot.serves(path, service.plan.health)
 
     def _build(self, client: DockerClient, release: Release) -> None:
         files = self.render(release)
@@ -287,6 +274,17 @@ class Docker:
         with contextlib.closing(_speaking(self._url, _OLDEST_API)) as probe:
             told = cast("dict[str, str]", probe.version(api_version=False))  # pyright: ignore[reportUnknownMemberType]
         return _speaking(self._url, told["ApiVersion"])
+
+
+def _refuse_gpus(service: Service) -> None:
+    """Refuse a service with GPUs: a container outlives every lease, and others would share it."""
+    if service.gpus_each:
+        raise UsageError(
+            f"{service.name} wants {service.gpus_each} GPUs for each replica; containers here hold "
+            "no lease of one",
+            hint="deploy it to a place of kind process, which leases the target's GPUs, or of kind "
+            "kubernetes",
+        )
 
 
 def _speaking(url: str, version: str) -> DockerClient:

@@ -1,26 +1,26 @@
 """Replicas as containers without a network: the flags of their sandbox, and how they are reached.
 
-The only way in is a socket file that the replica makes in a folder of its own. Once it is there the
-folder is closed to the replica, and requests go through a second name of the very same socket, in a
-folder that the replica does not see: what it puts in its place later leads nowhere.
+The only way in is a socket that we made, in a folder that the replica does not see. It is handed to
+the replica through a second one, before its engine is started. So no folder of this machine can be
+written to from inside, and nothing that the replica does can lead requests elsewhere.
 """
 
 import os
-import stat
+import shutil
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from importlib import resources
 from pathlib import Path
-from socket import AF_UNIX, socket
-from typing import Any, cast
+from socket import AF_UNIX, send_fds, socket
+from typing import Any, Literal, cast
 
 from docker import DockerClient
 from docker.errors import APIError, NotFound
 from docker.models.containers import Container
-from docker.types import DeviceRequest, Ulimit
+from docker.types import Ulimit
 
 from inferproof.core.errors import InfrastructureError
 from inferproof.serving.deployers.base import ENGINE_PORT, Service
@@ -31,14 +31,38 @@ _INSIDE, _SOCKET = "/run/replica", "replica.sock"
 SOCKET = f"{_INSIDE}/{_SOCKET}"
 _MIB = 1 << 20
 _FILES, _SPARE_PROCESSES = 4096, 8
-_STEP_S, _ANSWER_S = 0.05, 2.0
-
+_STEP_S, _ANSWER_S, _BACKLOG = 0.05, 2.0, 1024
 
 _DOOR = (
     "import os, socket, sys; at = socket.create_server(('0.0.0.0', int(sys.argv[3])));"
     " os.set_inheritable(at.fileno(), True); os.execv(sys.executable, [sys.executable, '-I', '-B',"
     " '-c', sys.argv[1], 'door', str(at.fileno()), sys.argv[2]])"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lending:
+    """A socket that waits for a replica: `folder`, where it comes for it, is all that it sees."""
+
+    callers: socket
+    door: socket
+    folder: Path
+
+    def hand_over(self, container: Container, *, patience_s: float) -> bool:
+        """Give the socket of its callers to the replica that comes to the door; whether it came."""
+        deadline = time.monotonic() + patience_s
+        self.door.settimeout(_STEP_S)
+        while time.monotonic() < deadline:
+            try:
+                line, _ = self.door.accept()
+            except TimeoutError:
+                if not is_running(container):
+                    return False
+                continue
+            with line:
+                send_fds(line, [b"!"], [self.callers.fileno()])
+            return True
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,43 +78,44 @@ class Spot:
         every = self.client.containers.list(all=True, filters=wanted)
         return sorted(every, key=number_of)
 
-    def start(self, service: Service, image: str, *, number: int, gpus: list[str]) -> Container:
-        """Start one replica; whether it serves, `serves` says later."""
-        name = f"{service.name}-r{number}"
-        theirs = self.folder / "theirs" / name
-        theirs.mkdir(parents=True)
-        theirs.chmod(0o777)  # below a folder of ours alone
-        return self.client.containers.run(
-            image,
-            command(service),
-            name=f"{_LABEL}-{name}",
-            detach=True,
-            labels=labels(service, number, gpus),
-            volumes=_volumes(service, theirs),
-            environment=environment(service),
-            device_requests=_devices(gpus),
-            **sandbox(service),
-        )
+    def start(self, service: Service, image: str, *, number: int) -> Container:
+        """Start one replica and hand it its socket; whether it serves, `serves` says later.
 
-    def admitted(self, container: Container) -> Path | None:
-        """Return the replica's socket, below `folder`, under a name that is ours alone.
-
-        Its own folder is closed to it. None while it has made no socket.
+        Raises:
+            InfrastructureError: it does not come to take the socket.
         """
-        ours = self.folder / "ours" / replica_name(container)
-        theirs = self.folder / "theirs" / replica_name(container)
-        if not ours.exists():
-            ours.parent.mkdir(exist_ok=True)
-            try:
-                os.link(theirs / _SOCKET, ours, follow_symlinks=False)
-            except FileNotFoundError:
-                return None
-            if not stat.S_ISSOCK(ours.lstat().st_mode):
-                ours.unlink()
-                return None
-            ours.chmod(0o600)
-            theirs.chmod(0o555)
-        return ours.relative_to(self.folder)
+        name = f"{service.name}-r{number}"
+        with self.lending(name) as lending:
+            container = self.client.containers.run(
+                image,
+                command(service, "take"),
+                name=f"{_LABEL}-{name}",
+                detach=True,
+                labels=labels(service, number),
+                volumes=_volumes(service, lending.folder),
+                environment=environment(service),
+                **sandbox(service),
+            )
+            if lending.hand_over(container, patience_s=service.plan.start_s):
+                return container
+        error = _silent(container, service)
+        self.remove(container, patience_s=0)
+        raise error
+
+    def path_of(self, container: Container) -> Path:
+        """Return the name, below `folder`, of the socket by which a replica is reached."""
+        return Path("ours") / replica_name(container)
+
+    @contextmanager
+    def lending(self, name: str) -> Generator[Lending]:
+        """Yield the socket of a replica's callers, and the door at which it is handed out."""
+        folder = self.folder / "theirs" / name
+        with (
+            _listening(self.folder / "ours" / name, mode=0o600) as callers,
+            _listening(folder / _SOCKET, mode=0o666) as door,
+        ):
+            yield Lending(callers=callers, door=door, folder=folder)
+        (folder / _SOCKET).unlink()
 
     def serves(self, path: Path, health: str) -> bool:
         """Whether the replica behind a socket answers its health path with 200."""
@@ -107,12 +132,7 @@ class Spot:
             container.stop(timeout=round(patience_s))
             container.remove(force=True)
         (self.folder / "ours" / name).unlink(missing_ok=True)
-        theirs = self.folder / "theirs" / name
-        if theirs.is_dir():
-            theirs.chmod(0o700)
-            for path in theirs.iterdir():
-                path.unlink()
-            theirs.rmdir()
+        shutil.rmtree(self.folder / "theirs" / name, ignore_errors=True)
 
 
 def replica_name(container: Container) -> str:
@@ -128,11 +148,6 @@ def version_of(container: Container) -> str:
 def number_of(container: Container) -> int:
     """Return a replica's number; later ones have greater numbers."""
     return int(_label(container, "number"))
-
-
-def gpus_of(container: Container) -> frozenset[str]:
-    """Return the GPUs that were given to a replica."""
-    return frozenset(_label(container, "gpus").split())
 
 
 def _label(container: Container, name: str) -> str:
@@ -164,6 +179,21 @@ def _is_healthy(path: str, health: str) -> bool:
         connection.close()
 
 
+def _listening(place: Path, *, mode: int) -> socket:
+    """Return a new socket file that listens, however long the path to it is."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)  # of somebody who died over it
+    folder = os.open(place.parent, os.O_PATH | os.O_DIRECTORY)
+    made = socket(AF_UNIX)
+    try:
+        made.bind(f"/proc/self/fd/{folder}/{place.name}")
+        place.chmod(mode)
+        made.listen(_BACKLOG)
+    finally:
+        os.close(folder)
+    return made
+
+
 def await_health(spot: Spot, container: Container, service: Service) -> Path:
     """Return the socket of a replica once it serves.
 
@@ -171,35 +201,41 @@ def await_health(spot: Spot, container: Container, service: Service) -> Path:
         InfrastructureError: it ended, or does not serve in the time that its plan gives it.
     """
     deadline = time.monotonic() + service.plan.start_s
+    path = spot.path_of(container)
     while is_running(container):
-        path = spot.admitted(container)
-        if path is not None and spot.serves(path, service.plan.health):
+        if spot.serves(path, service.plan.health):
             return path
         if time.monotonic() > deadline:
             break
         time.sleep(_STEP_S)
+    raise _silent(container, service)
+
+
+def _silent(container: Container, service: Service) -> InfrastructureError:
     said = container.logs(tail=20).decode(errors="replace").strip()[-500:]
-    raise InfrastructureError(
+    return InfrastructureError(
         f"replica {replica_name(container)} does not serve {service.plan.health}: {said!r}",
         hint="the version before goes on serving; look at its logs",
     )
 
 
-def labels(service: Service, number: int, gpus: list[str]) -> dict[str, str]:
+def labels(service: Service, number: int) -> dict[str, str]:
     """Return the labels by which a replica is found again."""
     return {
         f"{_LABEL}.service": service.name,
         f"{_LABEL}.version": service.version,
         f"{_LABEL}.candidate": service.candidate,
         f"{_LABEL}.number": str(number),
-        f"{_LABEL}.gpus": " ".join(gpus),
     }
 
 
-def command(service: Service) -> list[str]:
-    """Return what a container runs: the shim that lends the engine out by a socket file."""
+def command(service: Service, verb: Literal["lend", "take"] = "lend") -> list[str]:
+    """Return what a container runs: the shim, which lends the engine out by a socket.
+
+    It makes the socket file, or takes the socket from whoever listens at that file.
+    """
     argv = [_filled(word, service) for word in service.plan.argv]
-    lent = ["lend", SOCKET, str(ENGINE_PORT), "/candidate"]
+    lent = [verb, SOCKET, str(ENGINE_PORT), "/candidate"]
     return ["python3", "-I", "-B", "-c", shim(), *lent, *argv]
 
 
@@ -247,14 +283,10 @@ def sandbox(service: Service) -> dict[str, Any]:
 
 
 def _volumes(service: Service, theirs: Path) -> dict[str, dict[str, str]]:
-    volumes = {str(theirs): {"bind": _INSIDE, "mode": "rw"}}
+    volumes = {str(theirs): {"bind": _INSIDE, "mode": "ro"}}
     if service.model:
         volumes[service.model] = {"bind": "/model", "mode": "ro"}
     return volumes
-
-
-def _devices(gpus: list[str]) -> list[DeviceRequest]:
-    return [DeviceRequest(device_ids=gpus, capabilities=[["gpu"]])] if gpus else []
 
 
 def _filled(word: str, service: Service) -> str:
