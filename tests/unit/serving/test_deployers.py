@@ -275,6 +275,7 @@ def test_every_flag_of_a_container_is_set():
     assert flags["user"] == "65534:65534"
     assert flags["mem_limit"] == flags["memswap_limit"]
     assert flags["pids_limit"] > 0
+    assert flags["log_config"].config["max-size"] == "32m"
 
 
 def test_a_health_path_stays_one_word_of_the_balancers_language():

@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 from docker import DockerClient
 from docker.errors import APIError, NotFound
 from docker.models.containers import Container
-from docker.types import Ulimit
+from docker.types import LogConfig, Ulimit
 
 from inferproof.core.errors import InfrastructureError
 from inferproof.serving.deployers.base import ENGINE_PORT, Service
@@ -31,6 +31,7 @@ _INSIDE, _SOCKET = "/run/replica", "replica.sock"
 SOCKET = f"{_INSIDE}/{_SOCKET}"
 _MIB = 1 << 20
 _FILES, _SPARE_PROCESSES = 4096, 8
+_LOG = "32m"
 _STEP_S, _ANSWER_S, _BACKLOG = 0.05, 2.0, 1024
 
 _DOOR = (
@@ -277,6 +278,7 @@ def sandbox(service: Service) -> dict[str, Any]:
             Ulimit(name="core", soft=0, hard=0),
             Ulimit(name="fsize", soft=limits.tmp_mib * _MIB, hard=limits.tmp_mib * _MIB),
         ],
+        "log_config": LogConfig(type="json-file", config={"max-size": _LOG, "max-file": "2"}),
         "init": True,
         "ipc_mode": "private",
     }
