@@ -16,15 +16,15 @@ _LONGEST = 64
 def identity(root: Path) -> str:
     """Return the name of a work folder, made once: another folder at its path has another one."""
     place = root / _NAME
-    with contextlib.suppress(FileExistsError):
+    try:
+        return place.read_text(encoding="ascii", errors="replace")[:_LONGEST]
+    except FileNotFoundError:
         draft = root / f".{_NAME}.{secrets.token_hex(8)}"
-        draft.write_text(secrets.token_hex(16), encoding="ascii")
-        try:
-            os.link(draft, place)  # whole, and never in place of another's
-        finally:
-            draft.unlink()
-    with place.open(encoding="ascii", errors="replace") as stream:
-        return stream.read(_LONGEST)
+    draft.write_text(secrets.token_hex(16), encoding="ascii")
+    with contextlib.suppress(FileExistsError):
+        os.link(draft, place)  # whole, and never in place of another's
+    draft.unlink()
+    return identity(root)
 
 
 def void(root: Path, job_id: str) -> bool:
