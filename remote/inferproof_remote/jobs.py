@@ -267,6 +267,7 @@ class Jobs:
             raise Refused("failed", f"job {folder.name!r} was given up before it began")
         try:
             if queue is not None:
+                self._require_own_program()
                 place = self.root / "queue"
                 way = spool.Spool(place=place, python=self.python, program=self.program)
                 way.submit(folder, secret, queue)
@@ -281,12 +282,15 @@ class Jobs:
             hint = f"read {folder / 'log'}; run: inferproof doctor"
             raise Refused("failed", what, hint=hint)
 
-    def _bench(
-        self, verb: str, folder: Path, *, timeout_s: float, told: str = ""
-    ) -> subprocess.CompletedProcess[str]:
+    def _require_own_program(self) -> None:
         if file_digest(self.program) != self.program_digest:
             what = f"{self.program} is not what the keeper put there"
             raise Refused("altered", what, hint="find out who writes there, then ask again")
+
+    def _bench(
+        self, verb: str, folder: Path, *, timeout_s: float, told: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        self._require_own_program()
         kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
         marked = {**kept, job.MARK: folder.name} if verb == "supervise" else kept
         try:

@@ -47,7 +47,7 @@ class _Here:
     ) -> Answer:
         """Return the answer of the door, which sets its own times."""
         del timeout_s
-        if asked in ("begin", "sweep"):
+        if asked in ("begin", "again", "sweep"):
             restore(self._bundle)  # others of this account can write there
         try:
             found = door.answer(self._jobs, asked, fields, payload)

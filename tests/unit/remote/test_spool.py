@@ -1,6 +1,7 @@
 """Jobs on their way into a queue, with commands that stand in for Slurm's."""
 
 import fcntl
+import hashlib
 import json
 import os
 import subprocess
@@ -24,8 +25,14 @@ class Queue:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.program = root / "bench"
+        self.program.write_text("the bench")
+        digest = hashlib.sha256(b"the bench").hexdigest()
         self.jobs = Jobs(
-            root=root / "work", python=sys.executable, program=Path("/bench"), program_digest=""
+            root=root / "work",
+            python=sys.executable,
+            program=self.program,
+            program_digest=digest,
         )
         (root / "work" / "jobs").mkdir(parents=True)
         (root / "bin").mkdir()
@@ -89,6 +96,13 @@ def test_sbatch_inherits_nothing_of_the_servers_environment(
     names = {line.partition("=")[0] for line in told.splitlines()}
     assert "PATH" in names
     assert not names & {"TOKEN", "SBATCH_PARTITION"}
+
+
+def test_a_bench_that_somebody_changed_is_not_handed_over(queue: Queue):
+    queue.program.write_text("another")
+    with pytest.raises(Refused, match="not what the keeper put there"):
+        queue.begin("one")
+    assert queue.asked("sbatch") == []
 
 
 def test_jobs_that_come_together_go_as_one_array_and_each_finds_its_own_folder(queue: Queue):
