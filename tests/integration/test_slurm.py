@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -68,20 +68,23 @@ async def ended(keeper: Keeper, job_id: str) -> JobReport:
     return report
 
 
-async def begun_together(keeper: Keeper, argv: list[str], last: list[str]) -> list[str]:
-    """Return the ids of jobs that came while the queue was busy with others."""
+async def begun_together(keeper: Keeper, *starts: Coroutine[object, object, str]) -> list[str]:
+    """Return the ids of jobs that came while the queue was busy with others: one array."""
     place = keeper.root.parent / "work" / "queue"
     place.mkdir(parents=True)
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * MANY))
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * len(starts)))
     with (place / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        asked = [argv] * (MANY - 1) + [last]
-        starting = [asyncio.create_task(begun(keeper, *each)) for each in asked]
-        deadline = time.monotonic() + 40
-        while len(list(place.glob("*.json"))) < MANY:
+        starting = [asyncio.create_task(start) for start in starts]
+        deadline = time.monotonic() + 60
+        while len(list(place.glob("*.json"))) < len(starts):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
-    return await asyncio.gather(*starting)
+    ids = await asyncio.gather(*starting)
+    numbers = [(first_folder(keeper, each) / "slurm").read_text() for each in ids]
+    assert len({number.partition("_")[0] for number in numbers}) == 1
+    assert {number.partition("_")[2] for number in numbers} == set(map(str, range(len(ids))))
+    return ids
 
 
 def first_folder(keeper: Keeper, job_id: str) -> Path:
@@ -117,30 +120,40 @@ def on_record_once(keeper: Keeper, count: int) -> None:
     assert keeper.verify(keeper.head()).ok
 
 
-def test_a_kernel_is_judged_on_the_cluster(tmp_path: Path, keeper: Keeper):
-    async def checked(candidate: str) -> JobReport:
+def test_a_zoo_of_kernels_is_one_array_and_each_is_judged_for_itself(
+    tmp_path: Path, keeper: Keeper
+):
+    folders = [
+        cpp_candidate(tmp_path / "good"),
+        python_candidate(tmp_path / "wrong", WRONG),
+        cpp_candidate(
+            tmp_path / "half", lambda text: text.replace("t < tokens;", "t < tokens / 2;")
+        ),
+    ]
+
+    async def check(folder: Path) -> str:
+        candidate = keeper.submit_candidate(folder).digest
         started = await keeper.start(
             "check_numerics", candidate=candidate, target="farm", purpose=Purpose.GRADED
         )
-        return await ended(keeper, started.job_id)
+        return started.job_id
 
-    good = keeper.submit_candidate(cpp_candidate(tmp_path / "good")).digest
-    wrong = keeper.submit_candidate(python_candidate(tmp_path / "wrong", WRONG)).digest
-    assert asyncio.run(checked(good)).overall in (Outcome.PASS, Outcome.APPROVAL_REQUIRED)
-    assert asyncio.run(checked(wrong)).overall is Outcome.FAIL
-    on_record_once(keeper, 2)
+    async def all_of_them() -> list[JobReport]:
+        ids = await begun_together(keeper, *map(check, folders))
+        return [await ended(keeper, job_id) for job_id in ids]
+
+    good, *bad = asyncio.run(all_of_them())
+    assert good.overall in (Outcome.PASS, Outcome.APPROVAL_REQUIRED)
+    assert [report.overall for report in bad] == [Outcome.FAIL, Outcome.FAIL]
+    on_record_once(keeper, 3)
 
 
-def test_jobs_that_come_together_are_one_array_that_gives_no_gpu_to_two(
-    keeper: Keeper, cluster: Cluster
-):
+def test_jobs_that_come_together_are_one_array_that_gives_no_gpu_to_two(keeper: Keeper):
     shell = "date +%s.%N; sleep 0.5; date +%s.%N"
 
     async def all_of_them() -> list[JobReport]:
-        ids = await begun_together(keeper, ["sh", "-c", shell], ["sleep", "40"])
-        numbers = cluster.run("squeue", "-h", "-r", "-o", "%F").split()
-        assert len(numbers) == len(ids)
-        assert len(set(numbers)) == 1
+        few = [begun(keeper, "sh", "-c", shell) for _ in range(MANY - 1)]
+        ids = await begun_together(keeper, *few, begun(keeper, "sleep", "40"))
         waiting = [await keeper.report(job_id) for job_id in ids]
         assert any("waits in Slurm's queue" in report.progress_message for report in waiting)
         called_off = await keeper.cancel(ids.pop())
