@@ -165,8 +165,14 @@ def _near_cancelling(source: _Source) -> Tensor:
 
 
 def _constant(source: _Source) -> Tensor:
-    drawn = torch.randn(source.rows, 1, generator=source.generator)
-    return drawn.mul_(source.row_scale(-2, 4)).expand(source.rows, source.columns).clone()
+    """One number a row, not beyond 8.
+
+    Far below zero a sigmoid is all but nothing. Where no neighbour is larger, as here, a drawn row
+    would tell ways to compute it apart that nobody else can.
+    """
+    signs = torch.randn(source.rows, 1, generator=source.generator)
+    drawn = source.row_scale(-6, 3).copysign(signs)
+    return drawn.expand(source.rows, source.columns).clone()
 
 
 def _denormal(source: _Source) -> Tensor:

@@ -100,7 +100,9 @@ def play(desks: Mapping[str, Desk], gpu: str, answers: dict[str, Any]) -> dict[s
         said = answers[name] = checks[name].result()
         claims |= {
             f"{name}: an honest kernel is compiled": said["compile"]["code"] == "accepted",
-            f"{name}: and accepted, graded": said["honest"].get("verdict") == "pass",
+            # Twice the baseline is a claim that a person looks at: no gate refused it.
+            f"{name}: and passes, graded": said["honest"].get("code")
+            in ("accepted", "large_claim"),
             f"{name}: it held the GPU": fact(said["honest"], "GPUs held") == gpu,
             f"{name}: a cheat is refused": said["cheat"].get("code") == "wrong_values",
             f"{name}: its bottleneck is named": said["profile"]["rc"] == 0,

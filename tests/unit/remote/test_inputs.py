@@ -67,6 +67,10 @@ def test_near_cancelling_rows_add_up_to_almost_nothing():
     assert (values.sum(1).abs() < 0.01 * values.abs().sum(1)).all()
 
 
+def test_no_constant_row_is_so_far_from_zero_that_a_sigmoid_vanishes():
+    assert all(float(make("constant", seed=seed).abs().max()) <= 8.0 for seed in range(50))
+
+
 def test_constant_rows_hold_one_value_and_rows_differ():
     values = make("constant")
     assert (values == values[:, :1]).all()
