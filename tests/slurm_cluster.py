@@ -78,6 +78,9 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.run("scancel", f"--user={os.getuid()}")
+        with contextlib.suppress(AssertionError):  # what is left would live on by itself
+            _until(lambda: self.run("squeue", "-h").split() == [])
         for process in reversed(self._processes):
             process.send_signal(signal.SIGTERM)
         for process in reversed(self._processes):
