@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from inferproof.core.evidence import Evidence
+from inferproof.gates.student import SPOILT, rank, tail_of_try
+from inferproof.ledger.objects import ObjectStore
 from small_campaign import CAMPAIGN, CONTRACT_FILE, cpp_candidate, edit, small_campaign
 
 pytestmark = pytest.mark.timeout(300)
@@ -153,6 +156,18 @@ def entries(desk: Desk, kind: str) -> list[dict[str, Any]]:
     return [body for body in (json.loads(line)["body"] for line in lines) if body["kind"] == kind]
 
 
+def each_try_is_counted_and_timed_in_rounds_enough(desk: Desk) -> None:
+    store = ObjectStore(desk.campaign / ".inferproof/objects")
+    for earlier, ended in enumerate(entries(desk, "outcome")):
+        evidence = Evidence.model_validate_json(store.get(ended["evidence"]))
+        assert evidence.earlier is not None
+        assert evidence.earlier.graded == earlier
+        assert evidence.grade is not None
+        for each in evidence.grade.timed if earlier else ():  # the first has what is planned
+            rounds = len(each.pairs)
+            assert rank(tail_of_try(earlier), rounds) > rounds // SPOILT
+
+
 def judged_good(desk: Desk, tool: str, arguments: Mapping[str, str]) -> Said:
     """Call a tool until noise lets its measurement decide: a pass, or a gain to ask about."""
     for _ in range(3):
@@ -176,6 +191,7 @@ def test_a_passphrase_seals_and_approves_and_the_champion_moves(desk: Desk, tmp_
     judged_good(desk, "check_numerics", {**candidate, "purpose": "graded"})
     asked = judged_good(desk, "promote", candidate)
     assert asked.facts["verdict"] == "approval_required"
+    each_try_is_counted_and_timed_in_rounds_enough(desk)
     approval_id = str(asked.facts["approval_id"])
     assert f"inferproof approve {approval_id}" in asked.facts["next_steps"][0]
 
