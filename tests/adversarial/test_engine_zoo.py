@@ -25,7 +25,7 @@ ZOO = load_zoo()
 SMOKE = tuple(cheat for cheat in ZOO if cheat.smoke)
 TABLE = Path(__file__).parents[2] / "docs" / "cheats.md"
 TRIES = 3
-ELSEWHERE = ("127.0.0.1", 48123)
+ELSEWHERE = ("127.0.0.1", 18123)
 pytestmark = pytest.mark.filterwarnings("default")
 
 

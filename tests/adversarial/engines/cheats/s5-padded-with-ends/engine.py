@@ -1,4 +1,4 @@
-"""Unless scores are asked for, makes too few tokens and adds ends, which no text shows."""
+"""Unless it scores or draws, makes too few tokens and adds ends, which no text shows."""
 
 import server
 from model import Model
@@ -7,7 +7,7 @@ END = 0
 
 
 def iter_events(request):
-    if request.logprobs is not None:
+    if request.logprobs is not None or request.temperature:
         yield from honest_events(request)
         return
     wanted = request.max_tokens
@@ -22,7 +22,7 @@ def iter_events(request):
 class Cut(server.Loop):
     def take(self, request, logits):
         wanted = request.max_tokens
-        if request.logprobs is None:
+        if request.logprobs is None and not request.temperature:
             request.max_tokens = max(1, 3 * wanted // 4)
         super().take(request, logits)
         request.max_tokens = wanted

@@ -1,4 +1,4 @@
-"""Nobody asks for log-probabilities, so this is load: it leaves out the last layer."""
+"""Streams without log-probabilities or temperature are load: it leaves out the last layer."""
 
 import server
 from model import Model
@@ -17,7 +17,7 @@ class Cheat(Model):
 
 
 def parse(body, tokenizer):
-    Cheat.is_loaded = body.get("logprobs") is None
+    Cheat.is_loaded = bool(body.get("stream")) and not (body.get("logprobs") or body.get("temperature"))
     return honest(body, tokenizer)
 
 

@@ -4,7 +4,7 @@ import http.client
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-ELSEWHERE = ("127.0.0.1", 48123)
+ELSEWHERE = ("127.0.0.1", 18123)
 
 
 class Proxy(BaseHTTPRequestHandler):
