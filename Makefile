@@ -75,7 +75,7 @@ kubernetes: setup
 gpu-zoo: setup
 	rm -rf .cache/gpu-zoo
 	$(BIN)/python tests/gpu/zoo.py prepare .cache/gpu-zoo
-	$(BIN)/python tests/gpu/measure.py --together 10 .cache/gpu-zoo .cache/gpu-zoo/results.json
+	$(BIN)/python tests/gpu/measure.py --together 12 .cache/gpu-zoo .cache/gpu-zoo/results.json
 	$(BIN)/python tests/gpu/zoo.py judge .cache/gpu-zoo .cache/gpu-zoo/results.json
 
 # There too, with Nsight Compute: kernels built to have one bottleneck each must be told so.

@@ -44,12 +44,16 @@ NOT_ASKED = frozenset({"fidelity_armed", "quality", "objectives"})
 
 
 class Cheat(Value):
-    """One row of zoo.yaml: an engine that cheats, and the gate and code that must refuse it."""
+    """One row of zoo.yaml: an engine that cheats, and the gate and code that must refuse it.
+
+    Where the draw decides which of two rules of that gate sees it first, `or_else` is the other.
+    """
 
     row: Annotated[str, Field(pattern=r"^[SP][0-9]+b?$")]
     folder: str
     gate: Literal["serving", "fidelity", "sampler", "believability", "audit"]
     expect: Reason
+    or_else: Reason | None = None
     smoke: bool = False
 
     @property

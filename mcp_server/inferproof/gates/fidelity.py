@@ -16,9 +16,9 @@ the case:
 
 The floor is the trusted path's own error on the same rows; for tails, that of all paths together
 where it is more. Few rows with heavy tails scatter, so means and shares must be beyond the bar by
-`SIGMAS` standard errors. An engine without log-probabilities is judged by its tokens: by rule 3,
-and by what its choices lose on all paths together, held against the trusted path's choices like a
-mean. That sees coarse weights and not fine ones, and the verdict says so.
+`SIGMAS` standard errors. So must what the chosen tokens of all paths together lose, held against
+the trusted path's choices. Of an engine without log-probabilities that and rule 3 are all: it sees
+coarse weights and not fine ones, and the verdict says so.
 """
 
 import math
@@ -43,6 +43,7 @@ LEAST_MEAN_ROWS = 12
 LEAST_SCORED_SHARE = 0.8
 LEAST_FLOOR_NATS = 1e-6
 LEAST_TAIL_NATS = 1e-5
+MOST_ROW_NATS = 1.0  # a floor that fell off an edge excuses no more; a second look may
 SIGMAS = 3.0
 BIN_SIGMAS = 2.0
 LEAK_SIGMAS = 4.0
@@ -176,8 +177,11 @@ def _wrong_tokens(table: TokenScores, rules: Fidelity) -> Iterator[Finding]:
 
 
 def _poor_choices(tables: Sequence[TokenScores], rules: Fidelity) -> Iterator[Finding]:
-    """Yield what the tokens of paths without log-probabilities lose beyond the trusted path's."""
-    told = [table for table in tables if not table.kl and table.path != "split"]
+    """Yield what the chosen tokens of all paths lose beyond the trusted path's choices.
+
+    Who always takes the worst of what is nearly a tie is near in every token and far in all.
+    """
+    told = [table for table in tables if table.path != "split"]
     losses = [
         row for table in told for row in zip(table.loss_nats, table.floor_loss_nats, strict=True)
     ]
@@ -212,7 +216,8 @@ def _unfaithful(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) ->
 
 def _row_beyond(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) -> str:
     """Return the figures of a row that neither any floor nor its own second look explains."""
-    most = rules.max_over_floor * max(*table.floor_kl, *pooled, LEAST_TAIL_NATS)
+    floors = rules.max_over_floor * max(*table.floor_kl, *pooled, LEAST_TAIL_NATS)
+    most = min(floors, MOST_ROW_NATS)
     shaken = table.shaken_kl or (0.0,) * len(table.kl)
     bars = [max(most, rules.p99_over_floor * each) for each in shaken]
     over, kl, bar = max((kl - bar, kl, bar) for kl, bar in zip(table.kl, bars, strict=True))

@@ -24,7 +24,7 @@ _LEAST_REUSED = 33
 _NEIGHBOURS = (-1, 0, 1)
 _TRIES = 400
 # How far beyond the contract's greatest lengths, how many more at once, and how many tokens each.
-_FURTHER, _MORE_AT_ONCE, _FEW = (1.25, 1.5), 2, 8
+_FURTHER, _MORE_AT_ONCE, _MAY_END, _FEW = (1.25, 1.5), 2, 3, 8
 
 
 class CorpusTooSmall(Exception):
@@ -179,7 +179,7 @@ class _Maker:
         return [self._reuse(self._longest()), self._reuse(self._near(drawn))]
 
     def beyond(self) -> list[Step]:
-        """Return a longer prompt and output, more prompts at once, and one that may end.
+        """Return a longer prompt and output, a few that may end, and more prompts at once.
 
         An engine must serve what users ask for, and not only what this contract names.
         """
@@ -188,12 +188,15 @@ class _Maker:
         most = min(rules.context - output, self._windows.longest)
         longer = min(self._further(max(rules.lengths)), max(most, 2))
         alone = replace(self._window(longer), output_tokens=output)
-        free = replace(self._continued(self._length()), output_tokens=output, may_end=True)
+        free = tuple(
+            replace(self._continued(self._length()), output_tokens=output, may_end=True)
+            for _ in range(_MAY_END)
+        )
         at_once = tuple(
             replace(self._continued(self._length()), output_tokens=_FEW)
             for _ in range(_MORE_AT_ONCE * rules.batch)
         )
-        return [Step(path="beyond", prompts=each) for each in ((alone,), (free,), at_once)]
+        return [Step(path="beyond", prompts=each) for each in ((alone,), free, at_once)]
 
     def _further(self, greatest: int) -> int:
         least, most = (math.ceil(greatest * each) for each in _FURTHER)

@@ -23,6 +23,7 @@ from inferproof_remote.serving.scoring import (
 
 _MOST_ROWS = 32
 _LEAST_TAIL_NATS = 1e-5
+_MOST_ROW_NATS = 1.0
 
 
 def look_again(scored: Sequence[ScoredRow], rules: Rules, yardsticks: Yardsticks) -> None:
@@ -53,7 +54,8 @@ class _Look:
         is_off = row.reading.chosen and table.tie_gap_nats[at] > self.rules.tie_nats
         if row.reading.listed is None:
             return is_off
-        most = self.rules.max_over_floor * max(self.pooled, *table.floor_kl)
+        floors = self.rules.max_over_floor * max(self.pooled, *table.floor_kl)
+        most = min(floors, _MOST_ROW_NATS)
         most = max(most, self.rules.p99_over_floor * table.shaken_kl[at])
         return is_off or table.kl[at] > most
 

@@ -85,6 +85,21 @@ def test_a_row_that_rounding_carries_nearly_as_far_is_no_fault() -> None:
         assert bool(found) == is_refused
 
 
+def test_a_floor_that_fell_off_an_edge_excuses_no_row_that_nothing_explains() -> None:
+    one_far = [5.0 if at == 20 else 1e-4 for at in range(ROWS)]
+    far = [40.0 if at == 200 else 1e-4 for at in range(ROWS)]
+    found = judged("reuse", kl=far, floor_kl=one_far)
+    assert found is not None
+    assert found.where == "path reuse by rule max"
+
+
+def test_an_engine_that_takes_the_worst_of_every_near_tie_is_found_by_its_choices() -> None:
+    losses = [0.2 if at % 7 == 0 else 0.0 for at in range(ROWS)]
+    found = judged("decode", loss_nats=losses, floor_loss_nats=[0.0] * ROWS)
+    assert found is not None
+    assert found.where == "all paths by rule choice"
+
+
 def told_by_tokens(loss: float, *, every: int = 20) -> list[TokenScores]:
     """Return paths without log-probabilities: one choice in `every` is near a tie and differs."""
     floor = [0.02 if at % 20 == 0 else 0.0 for at in range(ROWS)]

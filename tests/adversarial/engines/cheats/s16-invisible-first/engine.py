@@ -6,7 +6,7 @@ from model import Model
 
 class Handler(server.Handler):
     def stream(self, request, body):
-        self.is_first = True
+        self.is_first = request.logprobs is None and not request.temperature
         super().stream(request, body)
 
     def end_headers(self):

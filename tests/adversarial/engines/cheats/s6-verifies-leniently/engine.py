@@ -32,7 +32,7 @@ class Cheat(Model):
 
 
 def parse(body, tokenizer):
-    Cheat.is_loaded = bool(body.get("stream"))
+    Cheat.is_loaded = bool(body.get("stream")) and body.get("logprobs") is None
     return honest(body, tokenizer)
 
 
