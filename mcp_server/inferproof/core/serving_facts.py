@@ -202,7 +202,8 @@ class LmEvalFacts(Value):
 class AuditFacts(Value):
     """Responses of the scored run itself, read by the reference.
 
-    `tie_gap_nats` has one gap for each greedy token, response after response, of `tokens` each.
+    `tie_gap_nats` has one gap for each greedy token, response after response, of `tokens` each;
+    `floor_loss_nats` has what the trusted path's own choice would lose there.
     `drawn_best` says of each token that was then drawn at temperature 1 whether it is the
     reference's best, whose chance is `drawn_best_chance`; `drawn_noise_nats`, of the tokens that
     the engine told, how much likelier each is in a hotter distribution. `drawn_failed` requests
@@ -212,6 +213,7 @@ class AuditFacts(Value):
     responses: int
     tokens: Counts = ()
     tie_gap_nats: Column
+    floor_loss_nats: Column = ()
     drawn_best: Counts = ()
     drawn_best_chance: Column = ()
     drawn_noise_nats: Column = ()

@@ -1,10 +1,13 @@
 """Audit: responses of the scored runs themselves are what the reference model would say.
 
 Greedy tokens must be near the reference's best: of all of them few may be off, and of the first and
-last ones of responses, which an engine may guess or leave out, hardly any. Tokens drawn at
-temperature 1 must come, and be drawn: an engine that always takes the best saves the sampling, and
-one that has noise for the rest saves the rest. Either test errs once in a million honest runs at
-most. Only tokens that the engine told are tested for noise: a text can be split otherwise.
+last ones of responses, which an engine may guess or leave out, hardly any. Those that are near must
+lose no more on average than the trusted path's own choices do, by the contract's multiple and
+chance: who always takes the worst of what is nearly a tie is near in every token, far in all.
+Tokens drawn at temperature 1 must come, and be drawn: an engine that always takes the best saves
+the sampling, and one that has noise for the rest saves the rest. Either test errs once in a million
+honest runs at most. Only tokens that the engine told are tested for noise: a text can be split
+otherwise.
 """
 
 import math
@@ -15,11 +18,13 @@ from inferproof.core.service import Audit
 from inferproof.core.serving_facts import AuditFacts, LoadFacts
 from inferproof.core.values import Reason, Verdict
 from inferproof.gates.base import Clerk, ServiceCase
+from inferproof.gates.losses import mean_beyond
 
 CLERK = Clerk("audit", __name__)
 LEAST_DRAWN = 32
 CHANCE = 1e-6
 SERVE_ALIKE = "Serve load by the path that check_numerics checked; compare outputs under load."
+CHOOSE = "Take the likeliest token of each greedy request under load too; verify every draft."
 ANSWER = "Answer requests at temperature 1 as all others, with as many tokens as they ask for."
 SAMPLE = "Honour temperature in every request: draw from the whole distribution at 1."
 
@@ -41,7 +46,7 @@ class Audited:
         rules = case.contract.audit
         missing = [_missing(run, rules) for run in runs]
         for run in (run for run, lack in zip(runs, missing, strict=True) if not lack):
-            for what, next_step in _findings(run, rules):
+            for what, next_step in _findings(run, case):
                 return CLERK.fails(Reason.AUDIT_FAILED, what, next_step)
         if any(missing):
             return CLERK.unmeasured(next(filter(None, missing)))
@@ -80,6 +85,8 @@ def _missing(run: LoadFacts, rules: Audit) -> str:
         return f"{wanted} responses of {where}"
     if sum(audit.tokens) != len(audit.tie_gap_nats) or len(audit.tokens) != audit.responses:
         return f"which tokens belong together in {where}"
+    if len(audit.floor_loss_nats) not in (0, len(audit.tie_gap_nats)):
+        return f"what the trusted path would lose in {where}"
     columns = (audit.drawn_best, audit.drawn_best_chance)
     if min(map(len, columns)) < LEAST_DRAWN or len(columns[0]) != len(columns[1]):
         return f"tokens drawn at temperature 1 after {where}"
@@ -88,8 +95,8 @@ def _missing(run: LoadFacts, rules: Audit) -> str:
     return "" if is_chance else f"the chance of tokens drawn after {where}"
 
 
-def _findings(run: LoadFacts, rules: Audit) -> Iterator[tuple[str, str]]:
-    audit, where = run.audit, _where(run)
+def _findings(run: LoadFacts, case: ServiceCase) -> Iterator[tuple[str, str]]:
+    audit, where, rules = run.audit, _where(run), case.contract.audit
     if audit is None:
         return
     is_off = [not gap <= rules.tie_nats for gap in audit.tie_gap_nats]
@@ -99,12 +106,21 @@ def _findings(run: LoadFacts, rules: Audit) -> Iterator[tuple[str, str]]:
         if off > allowed(len(at), rules.off_share_at_most):
             what = f"{off} of {len(at)} {which}tokens served in {where} are not the model's"
             yield what, SERVE_ALIKE
+    if figures := mean_beyond(_near(audit, rules), case.contract.fidelity.mean_over_floor):
+        told = f": {figures}" if case.shows_numbers else ""
+        yield f"tokens served in {where} are too often not the model's choice{told}", CHOOSE
     if sum(audit.drawn_noise_nats) > -math.log(CHANCE):
         yield f"at temperature 1, after {where}, tokens are less likely than drawn ones", SAMPLE
     if chance_of_draws(audit) < CHANCE:
         best, drawn = sum(audit.drawn_best), len(audit.drawn_best)
         what = f"at temperature 1, after {where}, the best token came {best} of {drawn} times"
         yield what, SAMPLE
+
+
+def _near(audit: AuditFacts, rules: Audit) -> list[tuple[float, float]]:
+    """Return what choices lose, and the trusted path's: of rows where neither is off."""
+    rows = zip(audit.tie_gap_nats, audit.floor_loss_nats, strict=False)
+    return [row for row in rows if max(row) <= rules.tie_nats]
 
 
 def _ends(tokens: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -31,6 +31,7 @@ from inferproof.core.service import Fidelity
 from inferproof.core.serving_facts import FidelityFacts, ServeFacts, TokenScores
 from inferproof.core.values import Reason, Verdict
 from inferproof.gates.base import Clerk, ServiceCase, measured
+from inferproof.gates.losses import LEAST_FLOOR_NATS, SIGMAS, mean_beyond
 from inferproof.gates.power import noticed, power_of, together
 
 CLERK = Clerk("fidelity", __name__)
@@ -39,12 +40,9 @@ GENERATED = ("decode", "batch", "reuse", "beyond", "mixed")
 IN_ORDER = (*PROMPT_PATHS, *GENERATED, "split")
 BLOCK = 16
 AFTER_BOUNDARY = 4
-LEAST_MEAN_ROWS = 12
 LEAST_SCORED_SHARE = 0.8
-LEAST_FLOOR_NATS = 1e-6
 LEAST_TAIL_NATS = 1e-5
 MOST_ROW_NATS = 1.0  # a floor that fell off an edge excuses no more; a second look may
-SIGMAS = 3.0
 BIN_SIGMAS = 2.0
 LEAK_SIGMAS = 4.0
 LEAST_LEAK_NATS = 1e-3
@@ -185,7 +183,7 @@ def _poor_choices(tables: Sequence[TokenScores], rules: Fidelity) -> Iterator[Fi
     losses = [
         row for table in told for row in zip(table.loss_nats, table.floor_loss_nats, strict=True)
     ]
-    if figures := _mean_beyond(losses, rules.mean_over_floor, SIGMAS):
+    if figures := mean_beyond(losses, rules.mean_over_floor):
         yield Finding(Reason.UNFAITHFUL, "all paths by rule choice", figures)
 
 
@@ -202,13 +200,13 @@ def _unfaithful(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) ->
     tail = max(p99(table.floor_kl), p99(pooled), LEAST_TAIL_NATS)
     median = max(statistics.median(table.floor_kl), LEAST_FLOOR_NATS)
     found = {
-        "mean": _mean_beyond(whole, rules.mean_over_floor, SIGMAS),
+        "mean": mean_beyond(whole, rules.mean_over_floor),
         "median": _share_beyond(table.kl, rules.median_over_floor * median, 0.5),
         "p99": _share_beyond(table.kl, rules.p99_over_floor * tail, 0.01),
         "max": _row_beyond(table, rules, pooled),
     }
     for name, rows in _bins(usual, rules):
-        found[name] = _mean_beyond(rows, rules.bin_over_floor, BIN_SIGMAS)
+        found[name] = mean_beyond(rows, rules.bin_over_floor, BIN_SIGMAS)
     for rule, figures in found.items():
         if figures:
             yield Finding(Reason.UNFAITHFUL, f"path {table.path} by rule {rule}", figures)
@@ -222,18 +220,6 @@ def _row_beyond(table: TokenScores, rules: Fidelity, pooled: Sequence[float]) ->
     bars = [max(most, rules.p99_over_floor * each) for each in shaken]
     over, kl, bar = max((kl - bar, kl, bar) for kl, bar in zip(table.kl, bars, strict=True))
     return f"{kl:.2g} nats, {bar:.2g} allowed" if over > 0 else ""
-
-
-def _mean_beyond(rows: Sequence[tuple[float, float]], factor: float, sigmas: float) -> str:
-    """Return the figures of a mean error that is beyond `factor` floors; empty when it is not."""
-    if len(rows) < LEAST_MEAN_ROWS:
-        return ""
-    over = [kl - factor * floor for kl, floor in rows]
-    chance = max(sigmas * statistics.stdev(over) / math.sqrt(len(over)), LEAST_FLOOR_NATS)
-    if statistics.fmean(over) <= chance:
-        return ""
-    error, floor = (statistics.fmean(column) for column in zip(*rows, strict=True))
-    return f"{error:.2g} nats a token, floor {floor:.2g}, {factor:g} times that allowed"
 
 
 def _share_beyond(kl: Sequence[float], bar: float, allowed: float) -> str:

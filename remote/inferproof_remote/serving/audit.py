@@ -18,7 +18,7 @@ from inferproof_remote.serving.fidelity import Question
 from inferproof_remote.serving.prompts import Windows, text_of
 from inferproof_remote.serving.records import Response
 from inferproof_remote.serving.reference import Yardsticks
-from inferproof_remote.serving.scoring import tie_gap_nats
+from inferproof_remote.serving.scoring import floor_loss_nats, tie_gap_nats
 from inferproof_remote.serving.spelling import told_ids
 from inferproof_remote.serving.transcribing import read_text
 from inferproof_remote.serving.vocabulary import Vocabulary
@@ -38,23 +38,27 @@ def audit(
     rules: Mapping[str, object],
     stream: Stream,
 ) -> dict[str, object]:
-    """Return the gap of each greedy token of a drawn sample of `responses`, as `AuditFacts`."""
+    """Return what each greedy token of a drawn sample of `responses` loses, as `AuditFacts`."""
     began_s = time.monotonic()
     sample = stream.sample(responses, int(job.as_number(rules["responses"], "responses")))
     vocabulary = yardsticks.vocabulary
     prompts = [[*vocabulary.leading, *vocabulary.encode(each.prompt)] for each in sample]
     whole = [[*prompt, *each.ids] for prompt, each in zip(prompts, sample, strict=True)]
+    unseen = tuple(vocabulary.invisible)
     found: list[float] = []
-    for start, ids, rows in zip(
-        map(len, prompts), whole, yardsticks.truth.many(whole), strict=True
-    ):
-        unseen = tuple(vocabulary.invisible)
-        places = range(start, len(ids))
-        found += [tie_gap_nats(rows[at - 1], ids[at], unseen) for at in places]
+    trusted: list[float] = []
+    both = zip(yardsticks.truth.many(whole), yardsticks.floor.many(whole), strict=True)
+    for prompt, ids, (truths, floors) in zip(prompts, whole, both, strict=True):
+        start = len(prompt)
+        rows = zip(truths[start - 1 :], floors[start - 1 :], ids[start:], strict=False)
+        for truth, floor, token in rows:
+            found.append(tie_gap_nats(truth, token, unseen))
+            trusted.append(floor_loss_nats(truth, floor, token, unseen))
     return {
         "responses": len(sample),
         "tokens": [len(each.ids) for each in sample],
         "tie_gap_nats": found,
+        "floor_loss_nats": trusted,
         "seconds": time.monotonic() - began_s,
     }
 

@@ -172,12 +172,9 @@ class _Scorer:
         """Add what the engine's choice loses, and what the trusted path's own would."""
         ends = self.vocabulary.ends
         loss, floor_gap = (tie_gap_nats(row, token, ends) for row in (truth, floor))
-        open_to_it = floor.clone()
-        if token not in ends:
-            open_to_it[list(ends)] = -torch.inf
         table.tie_gap_nats.append(min(loss, floor_gap))
         table.loss_nats.append(loss)
-        table.floor_loss_nats.append(tie_gap_nats(truth, int(open_to_it.argmax()), ends))
+        table.floor_loss_nats.append(floor_loss_nats(truth, floor, token, ends))
 
 
 def divergence(truth: Tensor, listed: Mapping[int, float]) -> float:
@@ -228,6 +225,14 @@ def tie_gap_nats(truth: Tensor, token: int, ends: Sequence[int]) -> float:
         rivals = truth.clone()
         rivals[list(ends)] = -torch.inf
     return max(0.0, float(rivals.max() - truth[token]))
+
+
+def floor_loss_nats(truth: Tensor, floor: Tensor, token: int, ends: Sequence[int]) -> float:
+    """Return what the trusted path's own choice loses where an engine chose `token`."""
+    open_to_it = floor.clone()
+    if token not in ends:
+        open_to_it[list(ends)] = -torch.inf
+    return tie_gap_nats(truth, int(open_to_it.argmax()), ends)
 
 
 def near_best(truth: Tensor, within_nats: float, ends: Sequence[int]) -> list[int]:

@@ -3,7 +3,7 @@
 import pytest
 
 from inferproof.gates.audit import Audited, allowed
-from unit.gates.serving_cases import TOKENS, audit_facts, case, said, with_run
+from unit.gates.serving_cases import TOKENS, audit_facts, case, load_facts, said, with_run
 
 FAR = 2.0
 
@@ -36,6 +36,49 @@ def test_tokens_that_are_not_the_models_are_refused(places: range | tuple[int, .
 
 def test_a_near_tie_now_and_then_is_allowed() -> None:
     assert audited(tie_gap_nats=gaps_at(40, 77, 130)) == ("pass", "accepted")
+
+
+def ties(losses: dict[float, int]) -> list[object]:
+    """Return so many of each loss, and none for all other tokens of the audit."""
+    told = [loss for loss, count in losses.items() for _ in range(count)]
+    return [*told, *[0.0] * (12 * TOKENS - len(told))]
+
+
+WORST_OF_TIES = ties({0.03: 14, 0.1: 14, 0.17: 14, 0.27: 14})
+
+
+def test_always_the_worst_of_near_ties_is_refused() -> None:
+    floor = ties({0.02: 4})
+    assert audited(tie_gap_nats=WORST_OF_TIES, floor_loss_nats=floor) == ("fail", "audit_failed")
+
+
+@pytest.mark.parametrize(
+    ("losses", "floor"),
+    [
+        (ties({0.01: 6, 0.05: 3}), ties({0.02: 4, 0.04: 2})),
+        (ties({0.02: 8}), ties({})),
+        (WORST_OF_TIES, WORST_OF_TIES),
+        (gaps_at(40, 77, 130), ties({})),
+        (ties({}), ties({})),
+    ],
+    ids=["bfloat16", "few by chance", "as the trusted path", "off now and then", "float32"],
+)
+def test_choices_that_lose_as_the_trusted_paths_do_pass(
+    losses: list[object], floor: list[object]
+) -> None:
+    assert audited(tie_gap_nats=losses, floor_loss_nats=floor) == ("pass", "accepted")
+
+
+def test_what_was_measured_before_floors_were_is_judged_by_tokens_alone() -> None:
+    assert audited(tie_gap_nats=WORST_OF_TIES) == ("pass", "accepted")
+
+
+@pytest.mark.parametrize("purpose", ["practice", "graded"])
+def test_only_practice_tells_how_much_the_choices_lose(purpose: str) -> None:
+    changed = audit_facts(tie_gap_nats=WORST_OF_TIES, floor_loss_nats=ties({}))
+    loads = [load_facts("candidate", 0, audit=changed), load_facts("baseline", 0)]
+    reason = Audited().judge(case(loads, purpose=purpose)).reason
+    assert ("nats a token" in reason) is (purpose == "practice")
 
 
 @pytest.mark.parametrize("taken", [1, 0], ids=["always the best", "never the best"])
@@ -73,6 +116,7 @@ def test_draws_that_were_refused_are_refused(left: dict[str, object]) -> None:
         {"drawn_noise_nats": [0.0] * 161},
         {"responses": 3},
         {"tie_gap_nats": []},
+        {"floor_loss_nats": [0.0] * (12 * TOKENS - 1)},
         {"tokens": []},
         {"tokens": [TOKENS] * 11 + [TOKENS - 1]},
         {"drawn_best": [], "drawn_best_chance": []},

@@ -99,6 +99,25 @@ def test_a_token_that_the_model_would_not_say_has_one() -> None:
     assert (tokens, [gap > 3 for gap in found]) == ([3], [False, True, False])
 
 
+class Stuck(Counting):
+    """A trusted path that rounds so much that it always takes an `a`."""
+
+    def logprobs(self, ids: Sequence[int]) -> Tensor:
+        return torch.eye(SIZE)[1].expand(len(ids), SIZE).log_softmax(-1)
+
+
+def test_the_trusted_paths_own_choices_are_read_at_the_same_places() -> None:
+    rounded = cast(
+        "Yardsticks", SimpleNamespace(truth=Counting(), floor=Stuck(), vocabulary=VOCABULARY)
+    )
+    exact, coarse = (
+        audit([HONEST], each, RULES, Stream(b"bits", "audit"))["floor_loss_nats"]
+        for each in (YARDSTICKS, rounded)
+    )
+    assert exact == [0.0] * 3
+    assert coarse == pytest.approx([4.0] * 3)
+
+
 def test_told_ids_are_read_as_told() -> None:
     assert gaps(replace(HONEST, text="bcdb", ids=(2, 3, 4, END, 1)))[1][:4] == [0.0] * 4
 
