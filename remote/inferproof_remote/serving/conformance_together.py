@@ -18,7 +18,7 @@ from inferproof_remote.serving.subject import (
 from inferproof_remote.serving.wire import Held, Table
 
 _MORE = 8
-_LONG, _LENGTHS, _UNDER_WAY = 512, 8, 12
+_LONG, _LENGTHS, _UNDER_WAY, _SETTLED = 512, 8, 12, 5
 _PROMPT = 12
 _SURE, _LOOKS = 2, 4
 
@@ -72,6 +72,8 @@ def cancel(subject: Subject) -> None:
     """
     seen: list[Sight] = []
     while "freed" not in seen and seen.count("kept") < _SURE and len(seen) < _LOOKS:
+        if seen:
+            _emptied(subject)
         seen.append(_look(subject))
     if seen.count("kept") == _SURE:
         raise Broken("a request that was hung up keeps its slot until others have ended")
@@ -80,6 +82,15 @@ def cancel(subject: Subject) -> None:
         raise Unknown(f"long streams {why} whether whoever hangs up makes room")
     known = subject.first()
     same(subject.text(known, max_tokens=known.whole), known.texts[-1], "the answer afterwards")
+
+
+def _emptied(subject: Subject) -> None:
+    """Wait for as long a text as any: what an engine still works on for nobody ends before it."""
+    _, body = _long(subject, 0)
+    try:
+        subject.wire.post(subject.api.path, {**body, "stream": False})
+    except NoAnswer as error:
+        raise Unknown("after long streams were hung up, another does not end in time") from error
 
 
 def _look(subject: Subject) -> Sight:
@@ -110,7 +121,7 @@ def _look(subject: Subject) -> Sight:
 
 def _long(subject: Subject, number: int) -> tuple[int, Table]:
     """Return what asks for a long stream; of any few in a row, each has another length."""
-    most = min(_LONG, subject.context // 2)
+    most = _most(subject)
     tokens = most - number % _LENGTHS * most // (2 * _LENGTHS)
     _, prompt = subject.oracle.prose(_PROMPT)
     fields: dict[str, object] = {"max_tokens": tokens, "stream": True}
@@ -119,16 +130,25 @@ def _long(subject: Subject, number: int) -> tuple[int, Table]:
     return tokens, subject.api.asked(prompt, subject.model, **fields)
 
 
+def _most(subject: Subject) -> int:
+    return min(_LONG, subject.context // 2)
+
+
 def _settled(
     held: Sequence[Held], watch: threading.Condition, subject: Subject
 ) -> tuple[list[Held], list[Held]]:
-    """Return which streams are under way and which wait, once that does not change or one ends."""
+    """Return which streams are under way and which wait, once that does not change or one ends.
+
+    A request that an engine has not yet read is not one that waits for a slot, so that none may
+    begin for long after the last that did.
+    """
+    long = max(_most(subject) // _SETTLED, _UNDER_WAY)
 
     def is_settled() -> bool:
         begun = [each for each in held if each.pieces]
         if any(each.is_over for each in begun) or all(each.is_over for each in held):
             return True
-        return bool(begun) and all(each.pieces >= _UNDER_WAY for each in begun)
+        return bool(begun) and all(each.pieces >= long for each in begun)
 
     with watch:
         in_time = watch.wait_for(is_settled, subject.wire.client.timeout_s)
