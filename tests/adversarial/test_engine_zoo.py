@@ -101,7 +101,7 @@ def test_every_engine_folder_is_a_row() -> None:
 
 
 def test_the_engine_zoo_is_as_large_as_promised() -> None:
-    assert len(ZOO) >= 45
+    assert len(ZOO) >= 50
     assert len(list(TWINS.iterdir())) >= 9
     assert len(SMOKE) == 3
 
