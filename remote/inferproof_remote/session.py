@@ -48,7 +48,7 @@ _LOOK_S = 0.001
 _LATE_FIRST_S = 0.5
 _LATE_LEAST_S = 0.02
 _LATE_STEP_S = 0.001
-# A frozen group cannot run; what a preempted task owes is charged late, by some ms where it is busy.
+# A frozen group cannot run; what a preempted task owes is charged late, by some ms if it is busy.
 _FROZEN_RUN_NS = {"sigstop": 100_000, "cgroup-v1": 10_000_000, "cgroup-v2": 10_000_000}
 _SETTLE_S = 0.0001
 _SETTLE_LOOKS = 50
