@@ -2,17 +2,17 @@
 
 Greedy tokens must be near the reference's best: of all of them few may be off, and of the first and
 last ones of responses, which an engine may guess or leave out, hardly any. Those that are near must
-lose no more on average than the trusted path's own choices do, by the contract's multiple and
-chance: who always takes the worst of what is nearly a tie is near in every token, far in all.
-Tokens drawn at temperature 1 must come, and be drawn: an engine that always takes the best saves
-the sampling, and one that has noise for the rest saves the rest. Either test errs once in a million
-honest runs at most. Only tokens that the engine told are tested for noise: a text can be split
-otherwise.
+lose no more on average than the trusted path's own choices do, in a run and in all, by the
+contract's multiple and chance: who always takes the worst of what is nearly a tie is near in every
+token, far in all. Tokens drawn at temperature 1 must come, and be drawn: an engine that always
+takes the best saves the sampling, and one that has noise for the rest saves the rest. Either of these
+errs once in a million honest runs at most. Only tokens that the engine told are tested for noise: a
+text can be split otherwise.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from inferproof.core.service import Audit
 from inferproof.core.serving_facts import AuditFacts, LoadFacts
@@ -45,9 +45,10 @@ class Audited:
             return CLERK.fails(Reason.AUDIT_FAILED, what, ANSWER)
         rules = case.contract.audit
         missing = [_missing(run, rules) for run in runs]
-        for run in (run for run, lack in zip(runs, missing, strict=True) if not lack):
-            for what, next_step in _findings(run, case):
-                return CLERK.fails(Reason.AUDIT_FAILED, what, next_step)
+        whole = [run for run, lack in zip(runs, missing, strict=True) if not lack]
+        found = chain(*(_findings(run, rules) for run in whole), _choices(whole, case))
+        for what, next_step in found:
+            return CLERK.fails(Reason.AUDIT_FAILED, what, next_step)
         if any(missing):
             return CLERK.unmeasured(next(filter(None, missing)))
         tokens = sum(len(run.audit.tie_gap_nats) for run in runs if run.audit)
@@ -95,8 +96,8 @@ def _missing(run: LoadFacts, rules: Audit) -> str:
     return "" if is_chance else f"the chance of tokens drawn after {where}"
 
 
-def _findings(run: LoadFacts, case: ServiceCase) -> Iterator[tuple[str, str]]:
-    audit, where, rules = run.audit, _where(run), case.contract.audit
+def _findings(run: LoadFacts, rules: Audit) -> Iterator[tuple[str, str]]:
+    audit, where = run.audit, _where(run)
     if audit is None:
         return
     is_off = [not gap <= rules.tie_nats for gap in audit.tie_gap_nats]
@@ -106,15 +107,22 @@ def _findings(run: LoadFacts, case: ServiceCase) -> Iterator[tuple[str, str]]:
         if off > allowed(len(at), rules.off_share_at_most):
             what = f"{off} of {len(at)} {which}tokens served in {where} are not the model's"
             yield what, SERVE_ALIKE
-    if figures := mean_beyond(_near(audit, rules), case.contract.fidelity.mean_over_floor):
-        told = f": {figures}" if case.shows_numbers else ""
-        yield f"tokens served in {where} are too often not the model's choice{told}", CHOOSE
     if sum(audit.drawn_noise_nats) > -math.log(CHANCE):
         yield f"at temperature 1, after {where}, tokens are less likely than drawn ones", SAMPLE
     if chance_of_draws(audit) < CHANCE:
         best, drawn = sum(audit.drawn_best), len(audit.drawn_best)
         what = f"at temperature 1, after {where}, the best token came {best} of {drawn} times"
         yield what, SAMPLE
+
+
+def _choices(runs: Sequence[LoadFacts], case: ServiceCase) -> Iterator[tuple[str, str]]:
+    """Yield where near tokens lose more than the trusted path's: a run, or all runs together."""
+    near = [(_where(run), _near(run.audit, case.contract.audit)) for run in runs if run.audit]
+    together = ("all runs together", [row for _, rows in near for row in rows])
+    for where, rows in (*near, together):
+        if figures := mean_beyond(rows, case.contract.fidelity.mean_over_floor):
+            told = f": {figures}" if case.shows_numbers else ""
+            yield f"tokens served in {where} are too often not the model's choice{told}", CHOOSE
 
 
 def _near(audit: AuditFacts, rules: Audit) -> list[tuple[float, float]]:

@@ -69,6 +69,15 @@ def test_choices_that_lose_as_the_trusted_paths_do_pass(
     assert audited(tie_gap_nats=losses, floor_loss_nats=floor) == ("pass", "accepted")
 
 
+@pytest.mark.parametrize(("rounds", "said_of_all"), [(1, "pass"), (6, "fail")])
+def test_coarse_choices_that_chance_explains_in_one_run_are_refused_in_many(
+    rounds: int, said_of_all: str
+) -> None:
+    coarse = audit_facts(tie_gap_nats=ties({0.05: 4, 0.2: 3}), floor_loss_nats=ties({0.02: 2}))
+    loads = [load_facts("candidate", n, audit=coarse) for n in range(rounds)]
+    assert said(Audited(), case([*loads, load_facts("baseline", 0)]))[0] == said_of_all
+
+
 def test_what_was_measured_before_floors_were_is_judged_by_tokens_alone() -> None:
     assert audited(tie_gap_nats=WORST_OF_TIES) == ("pass", "accepted")
 
