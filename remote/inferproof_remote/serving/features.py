@@ -97,6 +97,12 @@ def probe(engine: Engine, ids: Sequence[int], text: str, *, logprobs: int) -> Fe
     )
 
 
+def goes_on(engine: Engine, ended: Sequence[int] | str) -> bool:
+    """Return whether `engine` goes on after a prompt at which the model ends its text."""
+    prompt = ended if isinstance(ended, str) else tuple(ended)
+    return _runs_on(engine.complete(Request(prompt=prompt, max_tokens=_OUTPUT_TOKENS)))
+
+
 def _took_ids(as_ids: Answer, as_text: Answer, count: int) -> bool:
     if not isinstance(as_ids, Completion):
         return False

@@ -7,7 +7,7 @@ drop its bad rows.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferproof_remote.serving.client import (
     Answer,
@@ -16,7 +16,7 @@ from inferproof_remote.serving.client import (
     NoAnswer,
     Request,
 )
-from inferproof_remote.serving.features import Features, probe
+from inferproof_remote.serving.features import Features, goes_on, probe
 from inferproof_remote.serving.paths import (
     MOST_SPLIT,
     again_in_prefixes,
@@ -52,6 +52,7 @@ from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
 _PROBE_TOKENS = 12
+_END_WINDOWS, _END_TOKENS, _SURE = 4, 128, 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,25 @@ def probe_engine(engine: Engine, question: Question, yardsticks: Yardsticks) -> 
     windows = Windows(question.corpus, yardsticks.vocabulary)
     ids = windows.draw(Stream(question.bits, "probe"), _PROBE_TOKENS)
     text = text_of(ids, yardsticks.vocabulary)
-    return probe(engine, ids, text, logprobs=question.rules.top_logprobs)
+    found = probe(engine, ids, text, logprobs=question.rules.top_logprobs)
+    at_end = _that_ends(windows, Stream(question.bits, "probe of ends"), yardsticks)
+    if at_end is None or not found.ignore_eos:
+        return found
+    asked = at_end if found.id_prompts else text_of(at_end, yardsticks.vocabulary)
+    return replace(found, ignore_eos=goes_on(engine, asked))
+
+
+def _that_ends(windows: Windows, stream: Stream, yardsticks: Yardsticks) -> Ids | None:
+    """Return a prompt after which the model ends its text at once; None where none is found."""
+    ends = list(yardsticks.vocabulary.ends)
+    for _ in range(_END_WINDOWS if ends else 0):
+        ids = windows.draw(stream, min(_END_TOKENS, windows.longest))
+        chances = yardsticks.truth.logprobs(ids)[:, ends].exp().sum(-1)
+        prompts = (ids[:at] for at, each in enumerate(chances, 1) if float(each) > _SURE)
+        found = next(filter(windows.are_readable, prompts), None)
+        if found is not None:
+            return found
+    return None
 
 
 def examine(
@@ -255,7 +274,7 @@ class Asker:
         if not self._is_told_truly(answer) or not self._ends_truly(prompt, output, answer):
             table.unreadable += prompt.output_tokens
             return (*prompt.sent, *output), readings
-        if prompt.may_end and answer.finish_reason == "stop":
+        if self._may_end(prompt) and answer.finish_reason == "stop":
             table.asked -= prompt.output_tokens - len(output)
         for index, token in enumerate(output):
             if not self.features.logprobs:
@@ -301,10 +320,14 @@ class Asker:
         is_end = bool(output) and output[-1] in ends
         if len(output) >= prompt.output_tokens:
             return reason == "length" or (reason == "stop" and is_end)
-        if not prompt.may_end or reason != "stop" or is_end:
+        if not self._may_end(prompt) or reason != "stop" or is_end:
             return True
         row = self.yardsticks.truth.logprobs((*prompt.sent, *output))[-1]
         return any(tie_gap_nats(row, each, ends) <= self.rules.tie_nats for each in ends)
+
+    def _may_end(self, prompt: Prompt) -> bool:
+        """Return whether a text may end where the model ends it: as asked, or for want of a way."""
+        return prompt.may_end or not self.features.ignore_eos
 
     def _resolved(self, listed: Mapping[TokenRef, float]) -> dict[int, float]:
         """Return the list by ids; a token that is not certain falls into the rest."""

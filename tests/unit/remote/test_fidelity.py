@@ -60,9 +60,9 @@ class Teller:
         return self.complete_together([*running, late])
 
 
-def tables(engine: Teller) -> dict[str, PathTable]:
+def tables(engine: Teller, features: Features = TELLS) -> dict[str, PathTable]:
     question = Question(rules=RULES, corpus=CORPUS, bits=b"bits")
-    return {table.path: table for table in examine(engine, TELLS, question, YARDSTICKS).tables}
+    return {table.path: table for table in examine(engine, features, question, YARDSTICKS).tables}
 
 
 def test_every_row_of_an_honest_engine_is_read_on_every_path() -> None:
@@ -83,6 +83,24 @@ def test_an_engine_that_ends_where_the_model_goes_on_is_found_out() -> None:
     found = tables(Teller(ends_after=1))
     assert found["beyond"].unreadable > 0
     assert found["decode"].unreadable == 0
+
+
+class Ending(Teller):
+    """An engine that cannot be told to go on."""
+
+    def complete(self, request: Request) -> Answer:
+        return super().complete(replace(request, ignore_eos=False))
+
+
+def test_an_engine_that_cannot_go_on_lacks_no_row_where_the_model_ends() -> None:
+    found = tables(Ending(), replace(TELLS, ignore_eos=False))
+    assert all(table.unreadable == 0 for table in found.values())
+    assert all(len(table.position) == table.asked for table in found.values())
+
+
+def test_an_engine_that_cannot_go_on_may_not_end_where_the_model_does_not() -> None:
+    found = tables(Ending(ends_after=1), replace(TELLS, ignore_eos=False))
+    assert found["decode"].unreadable > 0
 
 
 class Rounded(Counting):
