@@ -14,7 +14,7 @@ from inferproof.core.errors import InfrastructureError, UsageError
 
 _PATH = "/candidates"
 _TIMEOUT_S = 60.0
-_REFUSED = 400
+_REFUSED = (400, 413)
 
 
 def upload(folder: Path, server: str, token_file: Path) -> Mapping[str, Any]:
@@ -48,7 +48,7 @@ def _read(answer: httpx.Response) -> Mapping[str, Any]:
         told = None
     if answer.is_success and isinstance(told, dict):
         return told  # pyright: ignore[reportUnknownVariableType]
-    if answer.status_code == _REFUSED and isinstance(told, dict) and "error_code" in told:
+    if answer.status_code in _REFUSED and isinstance(told, dict) and "error_code" in told:
         raise error_of(answer.text)
     raise UsageError(
         f"the server answered {answer.status_code}: {answer.text[:200]}",

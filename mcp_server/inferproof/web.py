@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from inferproof.campaign.files import STATE_FOLDER
@@ -169,8 +169,15 @@ class _Upload:
 
     async def answer(self, request: Request) -> Response:
         """Store an uploaded candidate; answer as the tool submit_candidate does."""
+        if _announced(request) > MOST_BYTES:
+            return JSONResponse(told(_too_large()), 413)
         try:
             data = await _body(request)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
+        except InferproofError as exc:
+            return JSONResponse(told(exc), 413)
+        try:
             with tempfile.TemporaryDirectory(prefix="inferproof-upload-") as folder:
                 unpack(data, Path(folder))
                 call = Call(
@@ -188,9 +195,19 @@ async def _body(request: Request) -> bytes:
     async for chunk in request.stream():
         data += chunk
         if len(data) > MOST_BYTES:
-            limit = f"{MOST_BYTES >> 20} MiB"
-            raise UsageError(f"the upload is larger than {limit}", hint="submit sources alone")
+            raise _too_large()
     return bytes(data)
+
+
+def _announced(request: Request) -> int:
+    """Return how many bytes are to come, as far as the caller says."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else 0
+
+
+def _too_large() -> UsageError:
+    limit = f"{MOST_BYTES >> 20} MiB"
+    return UsageError(f"the upload is larger than {limit}", hint="submit sources alone")
 
 
 class _Uvicorn(uvicorn.Server):

@@ -18,7 +18,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from inferproof.campaign.tree import read_tree
-from inferproof.campaign.uploads import packed
+from inferproof.campaign.uploads import MOST_BYTES, packed
 from inferproof.cli import main
 from small_campaign import python_candidate, small_campaign
 
@@ -160,3 +160,34 @@ def test_the_mode_is_enforced_for_another_user(served: Served, tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["mode"] == "enforced"
+
+
+def test_what_is_announced_too_large_is_refused_before_it_comes(served: Served):
+    assert answered(served, MOST_BYTES + 1).startswith(b"HTTP/1.1 413 ")
+
+
+def test_who_hangs_up_in_mid_upload_leaves_nothing_in_the_log(tmp_path: Path):
+    folder = small_campaign(tmp_path / "small")
+    assert main(["seal", "--demo-key", "--campaign", str(folder)]) == 0
+    server = Served(folder)
+    with begun(server, 1000):
+        pass
+    assert answered(server, MOST_BYTES + 1).startswith(b"HTTP/1.1 413 ")
+    server.process.send_signal(signal.SIGTERM)
+    assert "Traceback" not in server.process.communicate(timeout=20)[1]
+
+
+def begun(server: Served, length: int) -> socket.socket:
+    """Return a connection on which an upload of `length` bytes has begun."""
+    port = httpx.URL(server.url).port
+    assert port is not None
+    caller = socket.create_connection(("127.0.0.1", port), timeout=20)
+    head = f"POST /candidates HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\n"
+    caller.sendall(f"{head}Authorization: Bearer {server.token}\r\n\r\nbegun".encode())
+    return caller
+
+
+def answered(server: Served, length: int) -> bytes:
+    """Return the beginning of the answer to an upload that has only begun."""
+    with begun(server, length) as caller:
+        return caller.recv(100)
