@@ -5,9 +5,9 @@ last ones of responses, which an engine may guess or leave out, hardly any. Thos
 lose no more on average than the trusted path's own choices do, in a run and in all, by the
 contract's multiple and chance: who always takes the worst of what is nearly a tie is near in every
 token, far in all. Tokens drawn at temperature 1 must come, and be drawn: an engine that always
-takes the best saves the sampling, and one that has noise for the rest saves the rest. Either of these
-errs once in a million honest runs at most. Only tokens that the engine told are tested for noise: a
-text can be split otherwise.
+takes the best saves the sampling, and one that has noise for the rest saves the rest. Either of
+these errs once in a million honest runs at most. Only tokens that the engine told are tested for
+noise: a text can be split otherwise.
 """
 
 import math
