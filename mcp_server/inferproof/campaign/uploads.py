@@ -12,6 +12,7 @@ LIMITS = TreeLimits(files=500, size_bytes=16 << 20)
 MOST_BYTES = LIMITS.size_bytes + (LIMITS.files + 20) * 2 * tarfile.BLOCKSIZE
 _HINT = "pack it with: inferproof submit DIR --server URL"
 _BLOCK = tarfile.BLOCKSIZE
+_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME)
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
@@ -53,6 +54,9 @@ def _files(data: bytes) -> Iterator[tuple[str, bytes]]:
     at = 0
     while (block := data[at : at + _BLOCK]) != bytes(_BLOCK):
         entry = _header(block)
+        if entry.type in _EXTENDED:
+            what = "the upload holds a name that is too long or not plain ASCII for a plain tar"
+            raise UsageError(what, hint=_HINT)
         if entry.type not in _PLAIN:
             raise UsageError(
                 f"the upload holds {entry.name[:100]!r}, which is no plain file with a short name",

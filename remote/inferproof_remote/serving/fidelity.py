@@ -52,7 +52,7 @@ from inferproof_remote.serving.vocabulary import Vocabulary
 from inferproof_remote.stream import Stream
 
 _PROBE_TOKENS = 12
-_END_WINDOWS, _END_TOKENS, _SURE = 4, 128, 0.6
+_END_WINDOWS, _END_TOKENS, _SURE = 12, 128, 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,12 @@ def test_only_plain_files_are_taken(tmp_path: Path, kind: bytes):
     assert not any(path.is_symlink() or path.is_file() for path in tmp_path.rglob("*"))
 
 
+@pytest.mark.parametrize("name", ["\u00e9", "x" * 300])
+def test_a_name_that_no_plain_tar_holds_is_what_is_wrong(tmp_path: Path, name: str):
+    with pytest.raises(UsageError, match="a name that is too long or not plain"):
+        uploads.unpack(tar_of(entry(name)), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a/../x", ".."])
 def test_no_name_leads_outside(tmp_path: Path, name: str):
     folder = tmp_path / "inside"
