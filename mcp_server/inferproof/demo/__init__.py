@@ -29,14 +29,17 @@ from inferproof.demo.story import (
 )
 
 _ENGINE_CONTRACT = "contracts/services/completions/contract.yaml"
-# The demo is short: fewer draws and pairs, no task file.
+# The demo is short: fewer draws and pairs, no task file, fewer tokens for the sampler.
 _SHORTER = {
     "contracts/kernels/rms_norm/contract.yaml": {
-        "draw: 8": "draw: 6",
+        "draw: 8": "draw: 5",
         "neighbours: [-1, 1]": "neighbours: [1]",
         "pairs: 20": "pairs: 12",
     },
-    _ENGINE_CONTRACT: {"tasks: {file: tasks.jsonl, margin: 0.1}\n": ""},
+    _ENGINE_CONTRACT: {
+        "tasks: {file: tasks.jsonl, margin: 0.1}\n": "",
+        "tokens: 640": "tokens: 160",
+    },
 }
 LOUD = "DEMO KEY: this campaign is sealed with a throw-away key; its approvals prove nothing."
 
