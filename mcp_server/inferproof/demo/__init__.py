@@ -29,11 +29,12 @@ from inferproof.demo.story import (
 )
 
 _ENGINE_CONTRACT = "contracts/services/completions/contract.yaml"
-# The demo is short: fewer draws and pairs, no task file, fewer tokens for the sampler.
+# The demo is short: fewer draws and pairs, one timed shape, no task file, fewer sampled tokens.
 _SHORTER = {
     "contracts/kernels/rms_norm/contract.yaml": {
         "draw: 8": "draw: 5",
         "neighbours: [-1, 1]": "neighbours: [1]",
+        ", {tokens: [6144, 8192]}]": "]",
         "pairs: 20": "pairs: 12",
     },
     _ENGINE_CONTRACT: {
